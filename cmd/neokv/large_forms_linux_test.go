@@ -94,8 +94,7 @@ func formsOf(t testing.TB, addr string) (written, derived []string) {
 		}
 	}
 	for name, c := range table {
-		if !has[name] && name != "migrate" && ( // MIGRATE says what does it here: it runs nothing
-		slices.Contains(c.Flags, "write") || slices.Contains(c.Flags, "readonly")) {
+		if !has[name] && (slices.Contains(c.Flags, "write") || slices.Contains(c.Flags, "readonly")) {
 			derived = append(derived, formOf(c))
 		}
 	}

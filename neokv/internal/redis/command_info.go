@@ -112,7 +112,7 @@ func (t *CommandTable) keysOf(out *Reply, args [][]byte) (c *Command, positions 
 		return nil, nil
 	}
 	positions = c.AppendKeys([]int{}, args)
-	if len(positions) == 0 && c.Flags&FlagNoMandatoryKeys == 0 {
+	if len(positions) == 0 {
 		out.Error(errGetKeysArgs)
 		return nil, nil
 	}
@@ -132,7 +132,7 @@ func (c *Command) keyFlags(args [][]byte, key int) []string {
 				break
 			}
 		}
-	case key > 0 && c.Keys[len(c.Keys)-1].Keyword == "": // the command finds the keys of its last specification itself
+	case key > 0: // the command finds the keys of its last specification itself
 		spec = &c.Keys[len(c.Keys)-1]
 	}
 	if n := len(spec.Flags) - 1; spec.Flags[n] == "variable_flags" { // SET, whose flags are those of a call with GET
@@ -152,7 +152,7 @@ func (c *Command) WriteInfo(out *Reply) {
 	c.writeFlags(out)
 	first, last, step := 0, 0, 0
 	n := 0
-	for n < len(c.Keys) && !c.Keys[n].Counted && !c.Keys[n].Unknown && c.Keys[n].Keyword == "" {
+	for n < len(c.Keys) && !c.Keys[n].Counted && !c.Keys[n].Unknown {
 		n++
 	}
 	if n > 0 { // Redis sums these specifications up as one range
@@ -184,32 +184,30 @@ func (c *Command) WriteInfo(out *Reply) {
 }
 
 func (c *Command) writeFlags(out *Reply) {
-	n := 0
+	var names []string
 	for _, f := range flagNames {
 		if c.Flags&f.flag != 0 {
-			n++
+			names = append(names, f.name)
 		}
 	}
-	out.Set(n)
-	for _, f := range flagNames {
-		if c.Flags&f.flag != 0 {
-			out.Status(f.name)
-		}
-	}
+	out.statuses(names)
 }
 
 func (c *Command) writeCategories(out *Reply) {
-	n := 0
+	var names []string
 	for _, name := range categoryNames {
 		if c.inCategory(name) {
-			n++
+			names = append(names, "@"+name)
 		}
 	}
-	out.Set(n)
-	for _, name := range categoryNames {
-		if c.inCategory(name) {
-			out.Status("@" + name)
-		}
+	out.statuses(names)
+}
+
+// statuses appends a set of simple strings.
+func (r *Reply) statuses(names []string) {
+	r.Set(len(names))
+	for _, name := range names {
+		r.Status(name)
 	}
 }
 
@@ -222,64 +220,22 @@ func (k *KeySpec) write(out *Reply) {
 		out.Map(3)
 	}
 	out.BulkString("flags")
-	out.Set(len(k.Flags))
-	for _, f := range k.Flags {
-		out.Status(f)
+	out.statuses(k.Flags)
+	part := func(name, kind string, spec ...any) {
+		out.BulkString(name)
+		out.MapOf("type", kind, "spec", func() { out.MapOf(spec...) })
 	}
-	out.BulkString("begin_search")
 	if k.Unknown {
-		for _, name := range [...]string{"", "find_keys"} {
-			if name != "" {
-				out.BulkString(name)
-			}
-			out.Map(2)
-			out.BulkString("type")
-			out.BulkString("unknown")
-			out.BulkString("spec")
-			out.Map(0)
-		}
+		part("begin_search", "unknown")
+		part("find_keys", "unknown")
 		return
 	}
-	out.Map(2)
-	out.BulkString("type")
-	if k.Keyword != "" {
-		out.BulkString("keyword")
-		out.BulkString("spec")
-		out.Map(2)
-		out.BulkString("keyword")
-		out.BulkString(k.Keyword)
-		out.BulkString("startfrom")
-	} else {
-		out.BulkString("index")
-		out.BulkString("spec")
-		out.Map(1)
-		out.BulkString("index")
-	}
-	out.Int(int64(k.First))
-	out.BulkString("find_keys")
-	out.Map(2)
-	out.BulkString("type")
+	part("begin_search", "index", "index", k.First)
 	if k.Counted {
-		out.BulkString("keynum")
-		out.BulkString("spec")
-		out.Map(3)
-		out.BulkString("keynumidx")
-		out.Int(0)
-		out.BulkString("firstkey")
-		out.Int(1)
-		out.BulkString("keystep")
-		out.Int(int64(k.Step))
+		part("find_keys", "keynum", "keynumidx", 0, "firstkey", 1, "keystep", k.Step)
 		return
 	}
-	out.BulkString("range")
-	out.BulkString("spec")
-	out.Map(3)
-	out.BulkString("lastkey")
-	out.Int(int64(k.Last))
-	out.BulkString("keystep")
-	out.Int(int64(k.Step))
-	out.BulkString("limit")
-	out.Int(0)
+	part("find_keys", "range", "lastkey", k.Last, "keystep", k.Step, "limit", 0)
 }
 
 // WriteDocs appends the row's entry in COMMAND DOCS: its name, then a map of facts about it.

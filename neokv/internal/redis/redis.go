@@ -75,13 +75,10 @@ const (
 	SplitJoin               // arrays, one behind the other (KEYS)
 )
 
-// KeySpec says where the keys of a call are, as Redis 7's key specifications do. It is one of four kinds: index and
-// range; index and keynum, if Counted is set; keyword and range, if Keyword is set; or Unknown.
+// KeySpec says where the keys of a call are, as Redis 7's key specifications do. It is one of three kinds: index and
+// range; index and keynum, if Counted is set; or Unknown.
 type KeySpec struct {
 	First int // index of the first key
-	// Keyword is the word behind which the keys are. First says where the search for it begins. A command with such a
-	// specification has FindKeys.
-	Keyword string
 	// Last is the index of the last key relative to the first. A negative one counts from the end of the arguments: -1
 	// is the last argument.
 	Last int

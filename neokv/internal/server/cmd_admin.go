@@ -19,15 +19,12 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file has the commands about the server and its data as a whole: WAIT, ROLE, LASTSAVE, NEOKV, DEBUG, SHUTDOWN,
-// LOLWUT and TIME.
+// This file has the commands about the server and its data as a whole: WAIT, ROLE, LASTSAVE, NEOKV, DEBUG, LOLWUT
+// and TIME.
 
-const (
-	errDebug = "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", " +
-		"you can run it from a local connection, otherwise you need to set this option in the configuration file, " +
-		"and then restart the server."
-	errShutdown = "ERR SHUTDOWN is not for clients: end the process that serves the cluster, with SIGTERM"
-)
+const errDebug = "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", " +
+	"you can run it from a local connection, otherwise you need to set this option in the configuration file, " +
+	"and then restart the server."
 
 // waitPause is how long WAIT first waits before it asks the other stores again, maxWaitPause how long it waits at most.
 const waitPause, maxWaitPause = time.Millisecond, 50 * time.Millisecond
@@ -206,23 +203,18 @@ func runChecksum(c *conn, args [][]byte) {
 	o.Array(len(all))
 	for i := range all {
 		one := &all[i]
-		o.Map(4)
-		o.BulkString("region")
-		o.Int(int64(one.Region))
-		o.BulkString("apply-index")
-		o.Int(int64(one.Index))
-		o.BulkString("replicas")
-		o.BulkString(one.Verdict())
-		o.BulkString("checksums")
-		o.Map(len(one.Replicas))
-		for _, r := range one.Replicas {
-			o.BulkString(r.Store.RaftAddress())
-			if r.Sum == "" {
-				o.BulkString("unavailable: " + r.Missing)
-			} else {
-				o.BulkString(r.Sum)
-			}
-		}
+		o.MapOf("region", int64(one.Region), "apply-index", int64(one.Index), "replicas", one.Verdict(),
+			"checksums", func() {
+				o.Map(len(one.Replicas))
+				for _, r := range one.Replicas {
+					o.BulkString(r.Store.RaftAddress())
+					if r.Sum == "" {
+						o.BulkString("unavailable: " + r.Missing)
+					} else {
+						o.BulkString(r.Sum)
+					}
+				}
+			})
 	}
 }
 
@@ -330,34 +322,6 @@ func runSettle(c *conn, _ [][]byte) {
 		return
 	}
 	c.out.OK()
-}
-
-// runShutdown ends nothing: a store is part of a process that serves other stores, too.
-func runShutdown(c *conn, args [][]byte) {
-	abort, save, noSave, other := false, false, false, false
-	for _, a := range args[1:] {
-		switch {
-		case redis.IsOption(a, "now"), redis.IsOption(a, "force"):
-			other = true
-		case redis.IsOption(a, "save"):
-			save = true
-		case redis.IsOption(a, "nosave"):
-			noSave = true
-		case redis.IsOption(a, "abort"):
-			abort = true
-		default:
-			c.out.Error(redis.ErrSyntax)
-			return
-		}
-	}
-	switch {
-	case abort && (save || noSave || other), save && noSave:
-		c.out.Error(redis.ErrSyntax)
-	case abort:
-		c.out.Error("ERR No shutdown in progress.")
-	default:
-		c.out.Error(errShutdown)
-	}
 }
 
 // runRole answers as a master without replicas. The replicas of regions belong to Raft and are not shown.

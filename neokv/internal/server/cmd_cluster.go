@@ -8,16 +8,11 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file has the command CLUSTER, and MIGRATE. Every answer comes from the slot table alone, so all stores give the
+// This file has the command CLUSTER, which only a store's own port answers. Every answer comes from the slot table alone, so all stores give the
 // same answer. All stores are masters. The replicas of regions appear nowhere.
 
-// clusterTable returns the slot table, which is empty before there is one. On the proxy port it answers with an error
-// and returns nil.
+// clusterTable returns the slot table, which is empty before there is one.
 func (c *conn) clusterTable() *route.Table {
-	if c.s.proxy() {
-		c.out.Error(errNoCluster)
-		return nil
-	}
 	if t := c.s.o.Node.Table(); t != nil {
 		return t
 	}
@@ -57,25 +52,11 @@ func at(all []home, s *route.PublicStore) (ranges []topology.SlotRange) {
 	return ranges
 }
 
-func runClusterKeySlot(c *conn, args [][]byte) {
-	if c.clusterTable() != nil {
-		c.out.Int(int64(topology.SlotOf(args[2])))
-	}
-}
-
-func runClusterHelp(c *conn, args [][]byte) {
-	if c.clusterTable() != nil {
-		runHelp(c, args)
-	}
-}
+func runClusterKeySlot(c *conn, args [][]byte) { c.out.Int(int64(topology.SlotOf(args[2]))) }
 
 func runClusterMyID(c *conn, args [][]byte) {
-	t := c.clusterTable()
-	if t == nil {
-		return
-	}
 	id := "0000000000000000000000000000000000000000"
-	if s := t.Store(c.s.o.Self); s != nil {
+	if s := c.clusterTable().Store(c.s.o.Self); s != nil {
 		id = s.NodeID
 	}
 	c.out.BulkString(id)
@@ -83,9 +64,6 @@ func runClusterMyID(c *conn, args [][]byte) {
 
 func runClusterSlots(c *conn, args [][]byte) {
 	t := c.clusterTable()
-	if t == nil {
-		return
-	}
 	all := homes(t)
 	o := &c.out
 	o.Array(len(all))
@@ -103,9 +81,6 @@ func runClusterSlots(c *conn, args [][]byte) {
 
 func runClusterShards(c *conn, args [][]byte) {
 	t := c.clusterTable()
-	if t == nil {
-		return
-	}
 	all := homes(t)
 	o := &c.out
 	o.Array(len(t.Stores))
@@ -115,31 +90,18 @@ func runClusterShards(c *conn, args [][]byte) {
 		if !s.Alive {
 			health = "fail"
 		}
-		o.Map(2)
-		o.BulkString("slots")
 		ranges := at(all, s)
-		o.Array(2 * len(ranges))
-		for _, r := range ranges {
-			o.Int(int64(r.First))
-			o.Int(int64(r.Last))
-		}
-		o.BulkString("nodes")
-		o.Array(1)
-		o.Map(7)
-		o.BulkString("id")
-		o.BulkString(s.NodeID)
-		o.BulkString("port")
-		o.Int(int64(s.Port))
-		o.BulkString("ip")
-		o.BulkString(s.Host)
-		o.BulkString("endpoint")
-		o.BulkString(s.Host)
-		o.BulkString("role")
-		o.BulkString("master")
-		o.BulkString("replication-offset")
-		o.Int(0)
-		o.BulkString("health")
-		o.BulkString(health)
+		o.MapOf("slots", func() {
+			o.Array(2 * len(ranges))
+			for _, r := range ranges {
+				o.Int(int64(r.First))
+				o.Int(int64(r.Last))
+			}
+		}, "nodes", func() {
+			o.Array(1)
+			o.MapOf("id", s.NodeID, "port", s.Port, "ip", s.Host, "endpoint", s.Host, "role", "master",
+				"replication-offset", 0, "health", health)
+		})
 	}
 }
 
@@ -147,9 +109,6 @@ func runClusterShards(c *conn, args [][]byte) {
 // equal.
 func runClusterNodes(c *conn, args [][]byte) {
 	t := c.clusterTable()
-	if t == nil {
-		return
-	}
 	all := homes(t)
 	var b []byte
 	for i := range t.Stores {
@@ -172,9 +131,6 @@ func runClusterNodes(c *conn, args [][]byte) {
 
 func runClusterInfo(c *conn, args [][]byte) {
 	t := c.clusterTable()
-	if t == nil {
-		return
-	}
 	assigned, served, size := 0, 0, 0
 	for i := range t.Regions {
 		assigned += t.Regions[i].Slots.Count()
@@ -203,43 +159,7 @@ func runClusterInfo(c *conn, args [][]byte) {
 		state, assigned, served, assigned-served, len(t.Stores), size, max(t.Epoch, uint64(len(t.Stores))), c.s.o.Self))
 }
 
-func runClusterLinks(c *conn, args [][]byte) {
-	if c.clusterTable() != nil {
-		c.out.Array(0)
-	}
-}
-
-// errSlots is the answer to commands that move slots between nodes of a Redis Cluster, one by one.
-const errSlots = "ERR slots move with their region here: see neokv ctl split and neokv ctl merge"
-
-func runClusterMove(c *conn, args [][]byte) {
-	if c.clusterTable() != nil {
-		c.out.Error(errSlots)
-	}
-}
-
-func runMigrate(c *conn, args [][]byte) { c.out.Error(errSlots) }
-
-// appendMigrateKeys finds the keys of MIGRATE host port key|"" db timeout [...] [KEYS key ...]. The call is an error if
-// it names keys in both places.
-func appendMigrateKeys(dst []int, args [][]byte) []int {
-	i := 6
-	for i < len(args) && !redis.IsOption(args[i], "keys") {
-		i++
-	}
-	if i == len(args) {
-		return append(dst, 3)
-	}
-	for i++; i < len(args) && len(args[3]) == 0; i++ {
-		dst = append(dst, i)
-	}
-	return dst
-}
-
 func runClusterCountKeys(c *conn, args [][]byte) {
-	if c.clusterTable() == nil {
-		return
-	}
 	slot, ok := redis.ParseInt(args[2])
 	switch {
 	case !ok:
@@ -263,9 +183,6 @@ func runClusterCountKeys(c *conn, args [][]byte) {
 }
 
 func runClusterGetKeys(c *conn, args [][]byte) {
-	if c.clusterTable() == nil {
-		return
-	}
 	slot, ok := redis.ParseInt(args[2])
 	most, ok2 := redis.ParseInt(args[3])
 	switch {

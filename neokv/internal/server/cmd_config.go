@@ -358,11 +358,6 @@ func runConfigSet(c *conn, args [][]byte) {
 	c.out.OK()
 }
 
-// runConfigRewrite has nothing to write to: settings come from profiles and flags.
-func runConfigRewrite(c *conn, args [][]byte) {
-	c.out.Error("ERR The server is running without a config file")
-}
-
 func runConfigResetStat(c *conn, args [][]byte) {
 	c.s.stats.reset()
 	c.s.calls.reset()

@@ -150,22 +150,8 @@ func runHello(c *conn, args [][]byte) {
 		i.proto = int(version)
 		c.info.Store(&i)
 	}
-	o := &c.out
-	o.Map(7)
-	o.BulkString("server")
-	o.BulkString("redis")
-	o.BulkString("version")
-	o.BulkString(redisVersion)
-	o.BulkString("proto")
-	o.Int(int64(c.info.Load().proto))
-	o.BulkString("id")
-	o.Int(int64(c.id))
-	o.BulkString("mode")
-	o.BulkString(c.s.mode())
-	o.BulkString("role")
-	o.BulkString("master")
-	o.BulkString("modules")
-	o.Array(0)
+	c.out.MapOf("server", "redis", "version", redisVersion, "proto", c.info.Load().proto, "id", int64(c.id),
+		"mode", c.s.mode(), "role", "master", "modules", func() { c.out.Array(0) })
 }
 
 // mode is what the server calls itself to clients.
@@ -206,10 +192,6 @@ func runReadOnly(c *conn, args [][]byte)  { c.setReadOnly(true) }
 func runReadWrite(c *conn, args [][]byte) { c.setReadOnly(false) }
 
 func (c *conn) setReadOnly(readOnly bool) {
-	if c.s.proxy() {
-		c.out.Error(errNoCluster)
-		return
-	}
 	i := *c.info.Load()
 	i.readOnly = readOnly
 	c.info.Store(&i)
@@ -218,10 +200,4 @@ func (c *conn) setReadOnly(readOnly bool) {
 
 // runAsking only replies OK. A slot that moves to another region is served by one region at any time, so no store ever
 // answers ASK.
-func runAsking(c *conn, args [][]byte) {
-	if c.s.proxy() {
-		c.out.Error(errNoCluster)
-		return
-	}
-	c.out.OK()
-}
+func runAsking(c *conn, args [][]byte) { c.out.OK() }

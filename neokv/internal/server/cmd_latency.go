@@ -36,10 +36,6 @@ func runLatencyHistogram(c *conn, args [][]byte) {
 // nanoseconds each. As in Redis, a count comes only if it is larger than the one before it. The times are printed as
 // the ends of the buckets of Redis's histogram, each of which is a 128th wide.
 func (h *histogramNow) write(out *redis.Reply) {
-	out.Map(2)
-	out.BulkString("calls")
-	out.Int(int64(h.total))
-	out.BulkString("histogram_usec")
 	var pairs []int64
 	seen, told, i := uint64(0), uint64(0), 0
 	for limit := uint64(1024); told < h.total; limit *= 2 {
@@ -51,16 +47,18 @@ func (h *histogramNow) write(out *redis.Reply) {
 			told = seen
 		}
 	}
-	out.Map(len(pairs) / 2)
-	for _, n := range pairs {
-		out.Int(n)
-	}
+	out.MapOf("calls", int64(h.total), "histogram_usec", func() {
+		out.Map(len(pairs) / 2)
+		for _, n := range pairs {
+			out.Int(n)
+		}
+	})
 }
 
 // The rest of LATENCY is about events that took longer than latency-monitor-threshold. The threshold is 0 here, which
 // means that no event is noted.
 
-func runLatencyNone(c *conn, args [][]byte)  { c.out.Array(0) }
+func runEmptyArray(c *conn, args [][]byte)   { c.out.Array(0) }
 func runLatencyReset(c *conn, args [][]byte) { c.out.Int(0) }
 
 func runLatencyGraph(c *conn, args [][]byte) {

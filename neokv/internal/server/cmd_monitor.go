@@ -164,7 +164,7 @@ func (c *conn) show(all []*monitor, cmds []command, now time.Time) {
 	var line []byte
 	for i := range cmds {
 		cmd := &cmds[i]
-		if cmd.rejected || cmd.row == nil || cmd.row.Flags&(redis.FlagSkipMonitor|redis.FlagAdmin) != 0 {
+		if cmd.rejected || cmd.row == nil || cmd.row.Flags&redis.FlagAdmin != 0 {
 			continue
 		}
 		us := now.UnixMicro()

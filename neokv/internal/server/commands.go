@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"slices"
 
 	"neokv.dev/neokv/internal/redis"
@@ -67,7 +68,42 @@ func (r ownRow) register() *redis.Command {
 	if r.run != nil {
 		runners[row] = r.run
 	}
+	if r.run != nil && row.Doc.Group == "cluster" {
+		runners[row] = func(c *conn, args [][]byte) {
+			if c.s.proxy() {
+				c.out.Error(errNoCluster)
+				return
+			}
+			r.run(c, args)
+		}
+	}
 	return row
+}
+
+// errSlots is the answer to commands that move slots or keys between nodes of a Redis Cluster, one by one.
+const errSlots = "ERR slots move with their region here: see neokv ctl split and neokv ctl merge"
+
+// refused has the commands of Redis that the table lacks because they would do what is done otherwise here, by full
+// name, with the error that says so.
+var refused = map[string]string{
+	"cluster|addslots":      errSlots,
+	"cluster|addslotsrange": errSlots,
+	"cluster|delslots":      errSlots,
+	"cluster|delslotsrange": errSlots,
+	"cluster|flushslots":    errSlots,
+	"cluster|setslot":       errSlots,
+	"config|rewrite":        "ERR The server is running without a config file",
+	"migrate":               errSlots,
+	"shutdown":              "ERR SHUTDOWN is not for clients: end the process that serves the cluster, with SIGTERM",
+}
+
+// whyRefused returns the error of a call that refused has, else an empty string.
+func whyRefused(args [][]byte) string {
+	name := bytes.ToLower(args[0])
+	if commands.Lookup(name) != nil && len(args) > 1 { // a container
+		name = append(append(name, '|'), bytes.ToLower(args[1])...)
+	}
+	return refused[string(name)]
 }
 
 // Flags that go together.
@@ -77,7 +113,6 @@ const (
 	greeting = session | redis.FlagFast | redis.FlagNoAuth | redis.FlagAllowBusy
 	adminNow = session | redis.FlagAdmin
 	slow     = anytime | redis.FlagAdmin
-	moving   = redis.FlagAdmin | redis.FlagStale | redis.FlagNoAsyncLoading
 )
 
 // ownRows lists the server's own rows. What they say of a command is what redis-server 7.0.15 says, or 7.2 for CLIENT
@@ -203,8 +238,6 @@ func ownRows() []ownRow {
 				runConfigSet, nil},
 			{cmd{Name: "resetstat", Arity: 2, Flags: adminNow,
 				Doc: doc("Sets the counters of INFO to zero.", "2.0.0", "", "O(1)")}, runConfigResetStat, nil},
-			{cmd{Name: "rewrite", Arity: 2, Flags: adminNow,
-				Doc: doc("Is refused: there is no configuration file.", "2.8.0", "", "O(1)")}, runConfigRewrite, nil},
 			{cmd{Name: "help", Arity: 2, Flags: anytime,
 				Doc: doc("Lists the subcommands.", "5.0.0", "", "O(1)")}, runHelp, nil},
 		}},
@@ -231,10 +264,10 @@ func ownRows() []ownRow {
 				"Depends on subcommand.")}, nil, []ownRow{
 			{cmd{Name: "latest", Arity: 2, Flags: adminNow, Tips: special,
 				Doc: doc("Returns an empty array: events are not watched.", "2.8.13", "", "O(1)")},
-				runLatencyNone, nil},
+				runEmptyArray, nil},
 			{cmd{Name: "history", Arity: 3, Flags: adminNow, Tips: special,
 				Doc: doc("Returns an empty array: events are not watched.", "2.8.13", "", "O(1)")},
-				runLatencyNone, nil},
+				runEmptyArray, nil},
 			{cmd{Name: "graph", Arity: 3, Flags: adminNow, Tips: special,
 				Doc: doc("Answers that there are no samples: events are not watched.", "2.8.13", "", "O(1)")},
 				runLatencyGraph, nil},
@@ -269,11 +302,6 @@ func ownRows() []ownRow {
 		{cmd{Name: "debug", Arity: -2, Flags: adminNow,
 			Doc: doc("Is refused, but for SLEEP and SET-ACTIVE-EXPIRE.", "1.0.0", "server", "Depends on subcommand.")},
 			runDebug, nil},
-		{cmd{Name: "shutdown", Arity: -1, Flags: adminNow | redis.FlagNoMulti | redis.FlagAllowBusy,
-			Doc: doc("Is refused: a store is ended with its process.", "1.0.0", "server",
-				"O(N) when saving, where N is the total number of keys in all databases when saving data, "+
-					"otherwise O(1)")},
-			runShutdown, nil},
 		{cmd{Name: "neokv", Arity: -2,
 			Doc: doc("Commands that Redis does not have.", "0.1.0", "server", "Depends on subcommand.")}, nil, []ownRow{
 			{cmd{Name: "checksum", Arity: -2, Flags: adminNow, Tips: varying,
@@ -327,42 +355,12 @@ func ownRows() []ownRow {
 				Doc: doc("Returns some keys of a slot that this store serves.", "3.0.0", "",
 					"O(N) where N is the number of requested keys")},
 				runClusterGetKeys, nil},
-			{cmd{Name: "setslot", Arity: -4, Flags: moving,
-				Doc: doc("Is refused: slots move with their region.", "3.0.0", "", "O(1)")}, runClusterMove, nil},
-			{cmd{Name: "addslots", Arity: -3, Flags: moving,
-				Doc: doc("Is refused: slots move with their region.", "3.0.0", "",
-					"O(N) where N is the total number of hash slot arguments")}, runClusterMove, nil},
-			{cmd{Name: "addslotsrange", Arity: -4, Flags: moving,
-				Doc: doc("Is refused: slots move with their region.", "7.0.0", "",
-					"O(N) where N is the total number of the slots between the start slot and end slot arguments.")},
-				runClusterMove, nil},
-			{cmd{Name: "delslots", Arity: -3, Flags: moving,
-				Doc: doc("Is refused: slots move with their region.", "3.0.0", "",
-					"O(N) where N is the total number of hash slot arguments")}, runClusterMove, nil},
-			{cmd{Name: "delslotsrange", Arity: -4, Flags: moving,
-				Doc: doc("Is refused: slots move with their region.", "7.0.0", "",
-					"O(N) where N is the total number of the slots between the start slot and end slot arguments.")},
-				runClusterMove, nil},
-			{cmd{Name: "flushslots", Arity: 2, Flags: moving,
-				Doc: doc("Is refused: slots move with their region.", "3.0.0", "", "O(1)")}, runClusterMove, nil},
 			{cmd{Name: "links", Arity: 2, Flags: redis.FlagStale, Tips: varying,
 				Doc: doc("Lists the links of the cluster bus, which there are none of.", "7.0.0", "", "O(1)")},
-				runClusterLinks, nil},
+				runEmptyArray, nil},
 			{cmd{Name: "help", Arity: 2, Flags: anytime,
-				Doc: doc("Lists the subcommands.", "5.0.0", "", "O(1)")}, runClusterHelp, nil},
+				Doc: doc("Lists the subcommands.", "5.0.0", "", "O(1)")}, runHelp, nil},
 		}},
-		{cmd{Name: "migrate", Arity: -6, Flags: redis.FlagWrite | redis.FlagMovableKeys,
-			Categories: []string{"keyspace", "dangerous"}, Tips: varying, FindKeys: appendMigrateKeys,
-			Keys: []redis.KeySpec{
-				{First: 3, Step: 1, Flags: []string{"RW", "access", "delete"}},
-				{First: -2, Keyword: "KEYS", Last: -1, Step: 1,
-					Flags: []string{"RW", "access", "delete", "incomplete"}},
-			},
-			Doc: doc("Is refused: keys move with their region.", "2.6.0", "generic",
-				"This command actually executes a DUMP+DEL in the source instance, and a RESTORE in the target "+
-					"instance. See the pages of these commands for time complexity. Also an O(N) data transfer "+
-					"between the two instances is performed.")},
-			runMigrate, nil},
 		{cmd{Name: "readonly", Arity: 1, Flags: anytime | redis.FlagFast, Categories: []string{"connection"},
 			Doc: doc("Allows reads from a store that does not lead.", "3.0.0", "cluster", "O(1)")}, runReadOnly, nil},
 		{cmd{Name: "readwrite", Arity: 1, Flags: anytime | redis.FlagFast, Categories: []string{"connection"},

@@ -491,7 +491,7 @@ func TestConfigOfLimits(t *testing.T) {
 				"1048576 and 536870912 inclusive\r\n"},
 		{"debug object a", "-" + errDebug + "\r\n"},
 		{"debug set-active-expire 0", "+OK\r\n"},
-		{"shutdown nosave", "-" + errShutdown + "\r\n"},
+		{"shutdown nosave", "-" + refused["shutdown"] + "\r\n"},
 	} {
 		if got := ask(t, c, x.request); got != x.want {
 			t.Errorf("%s: got %q, want %q", x.request, got, x.want)

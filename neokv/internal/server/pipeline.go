@@ -186,7 +186,9 @@ func (c *conn) runOwn(cmd *command) {
 	start := len(c.out.Buf)
 	switch {
 	case cmd.row == nil:
-		if row := commands.Find(cmd.args, &c.out); row != nil {
+		if why := whyRefused(cmd.args); why != "" {
+			c.out.Error(why)
+		} else if row := commands.Find(cmd.args, &c.out); row != nil {
 			panic("a command was found the second time: " + row.Name)
 		}
 		c.answered(cmd, start, false)

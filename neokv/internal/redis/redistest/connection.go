@@ -4,7 +4,7 @@ package redistest
 // such calls alone, switches replies on again after them, and compares all replies together. Other calls must leave the
 // connection as it was: after a call that changes the protocol comes HELLO with g.Proto.
 func connectionCall(g *CallGenerator) [][]string {
-	switch g.IntN(14) {
+	switch g.IntN(13) {
 	case 0:
 		return [][]string{g.call("echo", g.Value())}
 	case 1:
@@ -46,9 +46,6 @@ func connectionCall(g *CallGenerator) [][]string {
 		return [][]string{g.call("config", "set",
 			g.pick("timeout", "tcp-keepalive", "maxclients", "client-query-buffer-limit", "nope"),
 			g.pick("-1", "x", "", "1x", "99999999999999999999"))}
-	case 13:
-		// Never a valid one.
-		return [][]string{{"shutdown", g.pick("abort", "ABORT", "x", ""), g.pick("abort", "x", "")}}
 	}
 	return [][]string{g.call("client", "getname")}
 }
