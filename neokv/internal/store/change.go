@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -548,10 +547,6 @@ func (s *Store) takeStep(ctx context.Context, r *region.Replica, c changeCall) (
 
 // everyStore waits until the replicas of a region on all of its stores are in a state.
 func (s *Store) everyStore(ctx context.Context, r *topology.Region, is func(boundsAnswer) bool) error {
-	request, err := json.Marshal(message{Bounds: &r.ID})
-	if err != nil {
-		panic(err)
-	}
 	var mu sync.Mutex
 	var late []topology.StoreID
 	var wg sync.WaitGroup
@@ -563,10 +558,7 @@ func (s *Store) everyStore(ctx context.Context, r *topology.Region, is func(boun
 				if p.Store == s.o.ID {
 					b = s.answerBounds(r.ID)
 				} else {
-					short, cancel := context.WithTimeout(ctx, callTimeout)
-					reply, err := s.endpoint.Call(short, p.Store, request)
-					cancel()
-					ok = err == nil && json.Unmarshal(reply, &b) == nil
+					ok = s.ask(ctx, p.Store, message{Bounds: &r.ID}, &b) == nil
 				}
 				if ok && is(b) {
 					return
@@ -620,16 +612,8 @@ func (s *Store) callLeaderOnce(ctx context.Context, c changeCall) (done bool, er
 	case r.Leader == s.o.ID:
 		return s.answerChange(ctx, c)
 	}
-	request, err := json.Marshal(message{Change: &c})
-	if err != nil {
-		panic(err)
-	}
-	reply, err := s.endpoint.Call(ctx, r.Leader, request)
-	if err != nil {
-		return false, err
-	}
 	var a changeAnswer
-	if err = json.Unmarshal(reply, &a); err == nil && a.NotLeading {
+	if err = s.askLong(ctx, r.Leader, message{Change: &c}, &a); err == nil && a.NotLeading {
 		err = errNotLeading
 	}
 	return a.Done, err
@@ -643,10 +627,6 @@ type allocation struct {
 
 // allocate gets a region id, and the first of n consecutive replica ids, from meta's leader.
 func (s *Store) allocate(ctx context.Context, n int) (topology.RegionID, topology.ReplicaID, error) {
-	request, err := json.Marshal(message{Allocate: n})
-	if err != nil {
-		panic(err)
-	}
 	ctx, cancel := context.WithTimeout(ctx, stepTime)
 	defer cancel()
 	for {
@@ -655,21 +635,14 @@ func (s *Store) allocate(ctx context.Context, n int) (topology.RegionID, topolog
 		if at := s.metaStoreNow(); at == s.o.ID {
 			a, err = s.allocateHere(ctx, n)
 		} else {
-			var reply []byte
-			short, cancel := context.WithTimeout(ctx, callTimeout)
-			if reply, err = s.endpoint.Call(short, at, request); err == nil {
-				err = json.Unmarshal(reply, &a)
-			}
-			cancel()
+			err = s.ask(ctx, at, message{Allocate: n}, &a)
 		}
 		if err == nil && a.Region > 0 && a.Replica > 0 {
 			return a.Region, a.Replica, nil
 		}
-		select {
-		case <-ctx.Done():
+		if !pause(ctx, 10*changePause) {
 			err = errors.Join(err, ctx.Err())
 			return 0, 0, notYet{fmt.Errorf("no ids for a new region from the leader of meta: %w", err)}
-		case <-time.After(10 * changePause):
 		}
 	}
 }

@@ -51,21 +51,6 @@ func (s *Store) answerChecksum(ctx context.Context, c checksumCall) ([]byte, err
 	return json.Marshal(begunChecksum{index, slots})
 }
 
-// askChecksum sends a checksumCall and decodes the answer.
-func (s *Store) askChecksum(ctx context.Context, to topology.StoreID, c checksumCall, into any) error {
-	request, err := json.Marshal(message{Checksum: &c})
-	if err != nil {
-		panic(err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	reply, err := s.endpoint.Call(ctx, to, request)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(reply, into)
-}
-
 // Compare makes every replica of a region sum up at the same apply index, and returns the checksums. A replica that
 // passes the index by installing a snapshot has none, nor has one whose store does not answer. Compare fails if the
 // region has no leader within redis.leaderless_wait. It returns region.ErrNone if this store knows no such region, or
@@ -94,7 +79,7 @@ func noRegion(id topology.RegionID) error { return fmt.Errorf("region %d: %w", i
 func (s *Store) beginComparison(ctx context.Context, c *region.Comparison) ([]topology.Peer, error) {
 	deadline := time.Now().Add(s.o.Settings.Redis.LeaderlessWait)
 	err := errors.New("no leader")
-	for pause := checksumPause; ; pause = min(2*pause, maxChecksumPause) {
+	for wait := checksumPause; ; wait = min(2*wait, maxChecksumPause) {
 		t := s.Table()
 		if t != nil {
 			r := t.ByID(c.Region)
@@ -103,7 +88,7 @@ func (s *Store) beginComparison(ctx context.Context, c *region.Comparison) ([]to
 			}
 			if r.Leader != 0 {
 				var begun begunChecksum
-				if err = s.askChecksum(ctx, r.Leader, checksumCall{Region: c.Region}, &begun); err == nil {
+				if err = s.ask(ctx, r.Leader, message{Checksum: &checksumCall{Region: c.Region}}, &begun); err == nil {
 					c.Index, c.Slots = begun.Index, begun.Slots
 					return r.Peers, nil
 				}
@@ -112,8 +97,8 @@ func (s *Store) beginComparison(ctx context.Context, c *region.Comparison) ([]to
 		if !time.Now().Before(deadline) {
 			return nil, fmt.Errorf("region %d: checksum: %w", c.Region, err)
 		}
-		if err := wait(ctx, pause); err != nil {
-			return nil, err
+		if !pause(ctx, wait) {
+			return nil, ctx.Err()
 		}
 	}
 }
@@ -122,9 +107,9 @@ func (s *Store) beginComparison(ctx context.Context, c *region.Comparison) ([]to
 func (s *Store) replicaSum(ctx context.Context, on topology.StoreID, call checksumCall) region.ReplicaSum {
 	out := region.ReplicaSum{Store: on}
 	moved, progress := time.Now(), uint64(0)
-	for pause := checksumPause; ; pause = min(2*pause, maxChecksumPause) {
+	for wait := checksumPause; ; wait = min(2*wait, maxChecksumPause) {
 		var sum region.Checksum
-		err := s.askChecksum(ctx, on, call, &sum)
+		err := s.ask(ctx, on, message{Checksum: &call}, &sum)
 		if err == nil && (sum.Sum != "" || sum.Missing != "") {
 			out.Sum, out.Missing = sum.Sum, sum.Missing
 			return out
@@ -138,18 +123,6 @@ func (s *Store) replicaSum(ctx context.Context, on topology.StoreID, call checks
 			}
 			return out
 		}
-		wait(ctx, pause)
-	}
-}
-
-// wait waits for d, or returns the error of ctx when it ends before.
-func wait(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+		pause(ctx, wait)
 	}
 }

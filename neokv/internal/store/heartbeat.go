@@ -114,17 +114,11 @@ func (s *Store) report() {
 		s.planner, s.boundsSince, s.noted = schedule.Planner{}, nil, nil
 	}
 	target := s.metaStoreNow()
-	request, err := json.Marshal(message{Beat: &b})
-	if err != nil {
-		panic(err)
-	}
 	for range meta.MaxReplicas {
-		ctx, cancel := context.WithTimeout(s.ctx, callTimeout)
-		reply, err := s.endpoint.Call(ctx, target, request)
-		cancel()
 		var a heartbeatAnswer
+		err := s.ask(s.ctx, target, message{Beat: &b}, &a)
 		if err == nil {
-			a, err = parseAnswer(reply)
+			err = checkView(a.View)
 		}
 		if s.ctx.Err() != nil {
 			return
@@ -195,17 +189,29 @@ func (s *Store) serveMeta(b meta.Beat) {
 	if len(tell) == 0 {
 		return
 	}
-	request, err := json.Marshal(message{View: &all})
+	for _, peer := range tell {
+		s.wg.Go(func() { s.ask(s.ctx, peer, message{View: &all}, nil) }) // a store that misses it asks within a second
+	}
+}
+
+// ask makes a call to another store, bounded by callTimeout, and decodes the answer into answer unless that is nil.
+func (s *Store) ask(ctx context.Context, to topology.StoreID, m message, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return s.askLong(ctx, to, m, answer)
+}
+
+// askLong is ask with no bound but ctx.
+func (s *Store) askLong(ctx context.Context, to topology.StoreID, m message, answer any) error {
+	request, err := json.Marshal(m)
 	if err != nil {
 		panic(err)
 	}
-	for _, peer := range tell {
-		s.wg.Go(func() {
-			ctx, cancel := context.WithTimeout(s.ctx, callTimeout)
-			defer cancel()
-			s.endpoint.Call(ctx, peer, request) // a store that misses it asks within a second
-		})
+	reply, err := s.endpoint.Call(ctx, to, request)
+	if err == nil && answer != nil {
+		err = json.Unmarshal(reply, answer)
 	}
+	return err
 }
 
 // parseMessage decodes a call of another store.
@@ -224,20 +230,9 @@ func parseMessage(from topology.StoreID, request []byte) (m message, err error) 
 	return m, nil
 }
 
-// parseAnswer decodes the answer of another store to a heartbeat.
-func parseAnswer(reply []byte) (a heartbeatAnswer, err error) {
-	if err = json.Unmarshal(reply, &a); err == nil && a.View != nil {
-		err = checkView(a.View)
-	}
-	if err != nil {
-		return heartbeatAnswer{}, fmt.Errorf("decode answer to a heartbeat: %w", err)
-	}
-	return a, nil
-}
-
-// checkView returns an error unless the map of a view, if it has one, can be routed by.
+// checkView returns an error unless the map of a view, if there is one, can be routed by.
 func checkView(v *meta.ClusterView) error {
-	if v.Map == nil {
+	if v == nil || v.Map == nil {
 		return nil
 	}
 	return v.Map.Check()
@@ -301,13 +296,8 @@ func (s *Store) handle(ctx context.Context, from topology.StoreID, request []byt
 
 // runs asks another store whether its replica of a region runs.
 func (s *Store) runs(ctx context.Context, on topology.StoreID, id topology.RegionID) bool {
-	request, err := json.Marshal(message{Runs: &id})
-	if err != nil {
-		panic(err)
-	}
 	var yes bool
-	reply, err := s.endpoint.Call(ctx, on, request)
-	return err == nil && json.Unmarshal(reply, &yes) == nil && yes
+	return s.askLong(ctx, on, message{Runs: &id}, &yes) == nil && yes
 }
 
 // Replicated returns how many stores beside a region's leader have applied the entry at index, 0 if this store knows of
@@ -317,12 +307,6 @@ func (s *Store) Replicated(ctx context.Context, id topology.RegionID, index uint
 	if t == nil || t.ByID(id) == nil || t.ByID(id).Leader == 0 {
 		return 0
 	}
-	request, err := json.Marshal(message{Applied: &id})
-	if err != nil {
-		panic(err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
 	var have atomic.Int64
 	var wg sync.WaitGroup
 	for _, p := range t.ByID(id).Peers {
@@ -337,8 +321,7 @@ func (s *Store) Replicated(ctx context.Context, id topology.RegionID, index uint
 		}
 		wg.Go(func() {
 			var applied uint64
-			reply, err := s.endpoint.Call(ctx, p.Store, request)
-			if err == nil && json.Unmarshal(reply, &applied) == nil && applied >= index {
+			if s.ask(ctx, p.Store, message{Applied: &id}, &applied) == nil && applied >= index {
 				have.Add(1)
 			}
 		})
@@ -406,10 +389,7 @@ func (s *Store) adopt(m *meta.Map) error {
 	s.current = m
 	s.mu.Unlock()
 	s.publish()
-	select {
-	case s.tending <- struct{}{}: // m may give this store a replica that it lacks
-	default:
-	}
+	ring(s.tending) // m may give this store a replica that it lacks
 	return nil
 }
 

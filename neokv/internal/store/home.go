@@ -1,8 +1,6 @@
 package store
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -51,7 +49,7 @@ type fitness struct {
 // goroutine of its own, since heartbeats must not wait for a store that does not answer.
 func (s *Store) leadersReturn() {
 	away := make(map[topology.RegionID]*awayRegion)
-	for s.sleep(Heartbeat) {
+	for pause(s.ctx, Heartbeat) {
 		if t := s.Table(); t != nil && s.Failed() == nil {
 			s.returnLeaders(t, away)
 		}
@@ -84,7 +82,7 @@ func (s *Store) returnLeaders(t *route.Table, away map[topology.RegionID]*awayRe
 			due[home] = append(due[home], a)
 		}
 	}
-	if len(due) == 0 || !s.sleep(s.catchUp()) {
+	if len(due) == 0 || !pause(s.ctx, s.catchUp()) {
 		return
 	}
 	for _, home := range t.Stores { // in order, so that runs with one seed are alike
@@ -183,16 +181,7 @@ func (s *Store) askFitness(of topology.StoreID, regions []*awayRegion) (f fitnes
 	for _, a := range regions {
 		m.Fit = append(m.Fit, a.id)
 	}
-	request, err := json.Marshal(m)
-	if err != nil {
-		panic(err)
-	}
-	ctx, cancel := context.WithTimeout(s.ctx, callTimeout)
-	defer cancel()
-	reply, err := s.endpoint.Call(ctx, of, request)
-	if err == nil {
-		err = json.Unmarshal(reply, &f)
-	}
+	err = s.ask(s.ctx, of, m, &f)
 	if err == nil && len(f.Applied) != len(regions) {
 		err = fmt.Errorf("store %d: %d apply indexes of %d regions", of, len(f.Applied), len(regions))
 	}
@@ -224,13 +213,3 @@ func (s *Store) catchUp() time.Duration {
 
 // pinned reports whether a region stays with the leader that it has.
 func (s *Store) pinned(id topology.RegionID) bool { return s.o.Pinned != nil && s.o.Pinned(id) }
-
-// sleep waits and reports true, or returns false when the store closes.
-func (s *Store) sleep(d time.Duration) bool {
-	select {
-	case <-s.ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
-}

@@ -247,10 +247,7 @@ func (s *Store) startReplica(replica *region.Replica, o *ownedRegion) error {
 // boundsChanged is called by a replica whose bounds have changed. It does not block.
 func (s *Store) boundsChanged(topology.RegionID) {
 	s.publish()
-	select {
-	case s.tending <- struct{}{}:
-	default:
-	}
+	ring(s.tending)
 	s.Wake()
 }
 
@@ -335,7 +332,7 @@ func (s *Store) removeReplica(id topology.RegionID, r *region.Replica) error {
 		if !errors.Is(err, dragonboat.ErrShardNotStopped) {
 			return err
 		}
-		if !s.sleep(removePause) {
+		if !pause(s.ctx, removePause) {
 			return nil
 		}
 	}

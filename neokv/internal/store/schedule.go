@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -210,15 +209,7 @@ func (s *Store) give(o schedule.Order, to topology.StoreID) {
 	if to == 0 {
 		return
 	}
-	request, err := json.Marshal(message{Order: &o})
-	if err != nil {
-		panic(err)
-	}
-	s.wg.Go(func() {
-		ctx, cancel := context.WithTimeout(s.ctx, callTimeout)
-		defer cancel()
-		s.endpoint.Call(ctx, to, request)
-	})
+	s.wg.Go(func() { s.ask(s.ctx, to, message{Order: &o}, nil) })
 }
 
 // takeOrder leaves an order to the goroutine that carries orders out, one after the other. While that one is busy the

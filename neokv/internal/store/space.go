@@ -28,7 +28,7 @@ const spaceEvery = 200 * time.Millisecond
 
 // watchSpace looks at the disk until the store closes.
 func (s *Store) watchSpace() {
-	for s.sleep(spaceEvery) {
+	for pause(s.ctx, spaceEvery) {
 		if s.Failed() == nil {
 			s.lookAtSpace()
 			s.refuseWrites()

@@ -383,16 +383,6 @@ func (s *Store) startMeta() error {
 func (s *Store) campaign(id topology.RegionID, replica topology.ReplicaID, voters []topology.StoreID, enough int) {
 	ctx, cancel := context.WithTimeout(s.ctx, 2*time.Second)
 	defer cancel()
-	wait := 200 * time.Microsecond
-	again := func() bool {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-time.After(wait):
-		}
-		wait = min(2*wait, 50*time.Millisecond)
-		return true
-	}
 	running := make(chan struct{}, len(voters))
 	for _, v := range voters {
 		if v == s.o.ID {
@@ -415,12 +405,12 @@ func (s *Store) campaign(id topology.RegionID, replica topology.ReplicaID, voter
 			return
 		}
 	}
-	for {
+	for wait := 200 * time.Microsecond; ; wait = min(2*wait, 50*time.Millisecond) {
 		if leader, _, ok, err := s.host.GetLeaderID(uint64(id)); err != nil || ok && leader != 0 {
 			return
 		}
 		s.endpoint.Campaign(id, replica)
-		if !again() {
+		if !pause(ctx, wait) {
 			return
 		}
 	}
@@ -662,9 +652,12 @@ func (s *Store) leadingChanged() {
 }
 
 // Wake makes the store send a heartbeat to meta's leader now. It does not block.
-func (s *Store) Wake() {
+func (s *Store) Wake() { ring(s.wake) }
+
+// ring leaves a signal in a channel that holds one, unless there is one already.
+func ring(bell chan struct{}) {
 	select {
-	case s.wake <- struct{}{}:
+	case bell <- struct{}{}:
 	default:
 	}
 }
