@@ -60,15 +60,11 @@ func runClientList(c *conn, args [][]byte) {
 	switch {
 	case len(args) == 2:
 	case len(args) == 4 && redis.IsOption(args[2], "type"):
-		switch kind := args[3]; {
-		case redis.IsOption(kind, "normal"):
-		case redis.IsOption(kind, "master"), redis.IsOption(kind, "replica"), redis.IsOption(kind, "slave"),
-			redis.IsOption(kind, "pubsub"):
-			want = func(*conn) bool { return false }
-		default:
-			c.out.Error("ERR Unknown client type '" + oneLine(kind) + "'")
+		known, normal := c.clientKind(args[3])
+		if !known {
 			return
 		}
+		want = func(*conn) bool { return normal }
 	case len(args) > 3 && redis.IsOption(args[2], "id"):
 		ids := map[uint64]bool{}
 		for _, a := range args[3:] {
@@ -130,13 +126,15 @@ func (c *conn) describe(b []byte, now time.Time) []byte {
 	return append(b, '\n')
 }
 
-// isClientKind reports whether Redis knows a type of clients, and whether it is the only one here, normal.
-func isClientKind(kind []byte) (known, normal bool) {
+// clientKind reports whether Redis knows a type of clients, and whether it is the only one here, normal. It answers
+// with the error for a type that Redis does not know.
+func (c *conn) clientKind(kind []byte) (known, normal bool) {
 	for _, k := range []string{"normal", "slave", "replica", "pubsub", "master"} {
 		if redis.IsOption(kind, k) {
 			return true, k == "normal"
 		}
 	}
+	c.out.Error("ERR Unknown client type '" + oneLine(kind) + "'")
 	return false, false
 }
 
@@ -164,9 +162,8 @@ func runClientKill(c *conn, args [][]byte) {
 				}
 				id = n
 			case redis.IsOption(option, "type"):
-				known, normal := isClientKind(value)
+				known, normal := c.clientKind(value)
 				if !known {
-					c.out.Error("ERR Unknown client type '" + oneLine(value) + "'")
 					return
 				}
 				all = normal

@@ -175,8 +175,7 @@ func runClusterCountKeys(c *conn, args [][]byte) {
 		n += w.Count
 		return true
 	})
-	if failure != nil {
-		c.out.Buf = append(c.out.Buf, failure...)
+	if c.fails(failure) {
 		return
 	}
 	c.out.Int(int64(n))
@@ -205,8 +204,7 @@ func runClusterGetKeys(c *conn, args [][]byte) {
 		}
 		return int64(n) < most && !found.Full
 	})
-	if failure != nil {
-		c.out.Buf = append(c.out.Buf, failure...)
+	if c.fails(failure) {
 		return
 	}
 	c.out.Array(n)

@@ -100,19 +100,11 @@ func (s *Server) parameters() []parameter {
 		},
 		only("save", "", "there are no snapshots on a schedule: every write is in the Raft log"),
 		number("slowlog-log-slower-than", &s.slow.limit, -1, math.MaxInt64),
-		{
-			name:  "slowlog-max-len",
-			get:   func(s *Server) string { return strconv.FormatInt(s.slow.length.Load(), 10) },
-			check: func(_ *Server, v string) string { return wholeNumber(v, 0, maxSlowCalls) },
-			apply: func(s *Server, v string) { s.slow.resize(mustInt(v)) },
-		},
+		number("slowlog-max-len", &s.slow.length, 0, maxSlowCalls).applied(func(s *Server, v string) {
+			s.slow.resize(mustInt(v))
+		}),
 		number("tcp-keepalive", &s.limits.keepalive, 0, math.MaxInt32),
-		{
-			name:  "timeout",
-			get:   func(s *Server) string { return strconv.FormatInt(s.limits.timeout.Load(), 10) },
-			check: func(_ *Server, v string) string { return wholeNumber(v, 0, math.MaxInt32) },
-			apply: (*Server).setTimeout,
-		},
+		number("timeout", &s.limits.timeout, 0, math.MaxInt32).applied((*Server).setTimeout),
 	}
 	for _, f := range settings.Fields(&now) {
 		if !f.Secret {
@@ -144,6 +136,12 @@ func number(name string, at *atomic.Int64, low, high int64) parameter {
 	}
 }
 
+// applied returns the parameter with another apply.
+func (p parameter) applied(apply func(s *Server, value string)) parameter {
+	p.apply = apply
+	return p
+}
+
 // bytesOf returns a parameter whose value is a size in bytes, with or without a unit: kb is 1024, k is 1000, and so on.
 func bytesOf(name string, at *atomic.Int64, low, high int64) parameter {
 	return parameter{
@@ -151,13 +149,7 @@ func bytesOf(name string, at *atomic.Int64, low, high int64) parameter {
 		get:  func(*Server) string { return strconv.FormatInt(at.Load(), 10) },
 		check: func(_ *Server, v string) string {
 			n, ok := parseMemory(v)
-			switch {
-			case !ok:
-				return "argument must be a memory value"
-			case n < low || n > high:
-				return fmt.Sprintf("argument must be between %d and %d inclusive", low, high)
-			}
-			return ""
+			return outOfRange(n, low, high, ok, "argument must be a memory value")
 		},
 		apply: func(_ *Server, v string) {
 			n, _ := parseMemory(v)
@@ -180,13 +172,7 @@ func parseSizeOrPercent(text string) (bytes, percent int64, problem string) {
 		return 0, percent, ""
 	}
 	bytes, ok := parseMemory(text)
-	switch {
-	case !ok:
-		return 0, 0, neither
-	case bytes < 0:
-		return 0, 0, fmt.Sprintf("argument must be between 0 and %d inclusive", int64(math.MaxInt64))
-	}
-	return bytes, 0, ""
+	return bytes, 0, outOfRange(bytes, 0, math.MaxInt64, ok, neither)
 }
 
 // parseMemory parses a size as Redis's memtoull does.
@@ -252,10 +238,15 @@ func yesNo(b bool) string {
 
 func wholeNumber(value string, low, high int64) (problem string) {
 	n, ok := redis.ParseInt([]byte(value))
-	if !ok {
-		return "argument couldn't be parsed into an integer"
-	}
-	if n < low || n > high {
+	return outOfRange(n, low, high, ok, "argument couldn't be parsed into an integer")
+}
+
+// outOfRange returns what is wrong with a number, none if ok is false.
+func outOfRange(n, low, high int64, ok bool, none string) (problem string) {
+	switch {
+	case !ok:
+		return none
+	case n < low || n > high:
 		return fmt.Sprintf("argument must be between %d and %d inclusive", low, high)
 	}
 	return ""

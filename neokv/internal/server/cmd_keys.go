@@ -55,6 +55,12 @@ regions:
 	return nil
 }
 
+// fails answers with the failure of a walk, if there is one, and reports whether there is.
+func (c *conn) fails(failure []byte) bool {
+	c.out.Buf = append(c.out.Buf, failure...)
+	return failure != nil
+}
+
 // coveredFrom returns the slots from one on that lie in the same region, and whether this server covers them. A slot
 // without a region stands alone.
 func (c *conn) coveredFrom(t *route.Table, from topology.Slot) (slots topology.SlotRange, covered bool) {
@@ -101,8 +107,7 @@ func runKeys(c *conn, args [][]byte) {
 		}
 		return true
 	})
-	if failure != nil {
-		c.out.Buf = append(c.out.Buf, failure...)
+	if c.fails(failure) {
 		return
 	}
 	c.out.Array(n)
@@ -210,8 +215,7 @@ func (c *conn) countRegion(
 
 func runDBSize(c *conn, args [][]byte) {
 	n, _, failure := c.count(reads)
-	if failure != nil {
-		c.out.Buf = append(c.out.Buf, failure...)
+	if c.fails(failure) {
 		return
 	}
 	c.out.Int(int64(n.Keys))
@@ -248,8 +252,7 @@ func runRandomKey(c *conn, args [][]byte) {
 			return false
 		})
 		switch {
-		case failure != nil:
-			c.out.Buf = append(c.out.Buf, failure...)
+		case c.fails(failure):
 			return
 		case key != nil:
 			c.out.Bulk(key)
@@ -337,8 +340,7 @@ func runScan(c *conn, args [][]byte) {
 		}
 	}
 	from, after, failure := c.place(cursor)
-	if failure != nil {
-		c.out.Buf = append(c.out.Buf, failure...)
+	if c.fails(failure) {
 		return
 	}
 	w := redis.KeyWalk{After: after, Limit: int(min(count, redis.MaxWalk)), WholeSlots: true}
@@ -368,8 +370,7 @@ func runScan(c *conn, args [][]byte) {
 		}
 		return false
 	})
-	if failure != nil {
-		c.out.Buf = append(c.out.Buf, failure...)
+	if c.fails(failure) {
 		return
 	}
 	c.out.Array(2)

@@ -53,10 +53,9 @@ func newCallCounts() (c callCounts) {
 
 func (c *callCounts) reset() {
 	for _, x := range c.all {
-		x.made.Store(0)
-		x.micros.Store(0)
-		x.rejected.Store(0)
-		x.failed.Store(0)
+		for _, n := range []*atomic.Uint64{&x.made, &x.micros, &x.rejected, &x.failed} {
+			n.Store(0)
+		}
 		x.times.Store(nil)
 	}
 }
@@ -268,16 +267,11 @@ type stats struct {
 }
 
 func (s *stats) reset() {
-	s.connections.Store(0)
-	s.rejected.Store(0)
-	s.commands.Store(0)
+	for _, n := range []*atomic.Uint64{&s.connections, &s.rejected, &s.commands, &s.bytesIn, &s.bytesOut, &s.evicted,
+		&s.queryClosed, &s.outputClosed, &s.hungClosed} {
+		n.Store(0)
+	}
 	s.errors.byWord.Store(nil)
-	s.bytesIn.Store(0)
-	s.bytesOut.Store(0)
-	s.evicted.Store(0)
-	s.queryClosed.Store(0)
-	s.outputClosed.Store(0)
-	s.hungClosed.Store(0)
 }
 
 // INFO shows rates over the last rateSamples*sampleEvery, or since the last pipeline before that.
