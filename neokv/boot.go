@@ -54,7 +54,7 @@ func (c *Cluster) start(ctx context.Context) error {
 
 // makeNodes makes a place for each store.
 func (c *Cluster) makeNodes() {
-	c.initial = meta.Initial(fmt.Sprintf("%x", c.identity), c.settings.Cluster, c.folder != nil && c.folder.ownSpaces)
+	c.initial = meta.Initial(fmt.Sprintf("%x", c.identity), c.settings.Cluster)
 	var disks []*disk.FS
 	if c.config.From != nil {
 		disks = disk.Freeze(c.config.From.disks)

@@ -609,3 +609,19 @@ func TestFlushThroughSplitsAndMerges(t *testing.T) {
 	})
 	x.end(t)
 }
+
+// awaitHealth waits for Cluster.WaitHealthy.
+func awaitHealth(t *testing.T, c *Cluster) {
+	t.Helper()
+	waitFor(t, 30*time.Second, "a healthy cluster", func() bool { return c.ailing() == "" })
+	if err := c.WaitHealthy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// proxyClient returns a client of the proxy port, which lives as long as the test.
+func proxyClient(t *testing.T, c *Cluster) *redis.Client {
+	r := redis.NewClient(&redis.Options{Addr: c.ProxyAddr(), Protocol: 2, ReadTimeout: time.Minute})
+	t.Cleanup(func() { r.Close() })
+	return r
+}

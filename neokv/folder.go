@@ -23,8 +23,7 @@ import (
 
 // folder is the data folder of a cluster:
 //
-//	cluster.json    the record: format, cluster id, shape, engine.wal_dir; written at the first start, and when the
-//	                format of the folder is an older one
+//	cluster.json    the record: format, cluster id, shape, engine.wal_dir; written at the first start
 //	LOCK            held by the process that runs the cluster
 //	UNSYNCED        there while a cluster runs with engine.wal_sync none: its data may be torn
 //	store-N/        the files of store N
@@ -44,27 +43,11 @@ type folder struct {
 	lock      io.Closer
 	unsynced  bool
 	walDir    string // engine.wal_dir as recorded, absolute; empty for none
-	ownSpaces bool   // each of the cluster's first regions has a data space of its own
 }
 
-// folderFormat is the format of the folders that this program writes, oldFolderFormat the oldest that it reads. The
-// format is raised when a folder may hold something that an earlier program does not know. That program then refuses
-// the folder:
-//
-//	2  a journal: an earlier program would lose the last acknowledged writes before a crash
-//	3  region states and log entries of format 2: an earlier program would apply them otherwise
-//	4  log entries of format 3, with read sets: an earlier program would not apply them
-//	5  long strings in pieces, log entries of formats 4 and 5, and stages: an earlier program would pass over them
-//	6  scores of -0, records of skiplists, log entries of formats 6 and 7: an earlier program would stop at them
-//	7  regions that share a data space and split, log entries of formats 8 and 9, batches of writes: an earlier program
-//	   would stop at them, or take the data of one region for that of another
-const (
-	oldFolderFormat = 1
-	folderFormat    = 7
-
-	// sharedSpaceFormat is the first format in which the regions of a new folder share a data space.
-	sharedSpaceFormat = 7
-)
+// folderFormat is the format of the folders that this program writes. It reads no other. The number rises with every
+// change of the bytes that a folder holds, or of what they mean.
+const folderFormat = 7
 
 // folderRecord is the content of cluster.json.
 type folderRecord struct {
@@ -74,8 +57,6 @@ type folderRecord struct {
 	Replicas int    `json:"replicas"`
 	Regions  int    `json:"regions"`
 	WALDir   string `json:"wal_dir,omitempty"`
-	// OwnSpaces says that the folder was made in a format in which each region had a data space of its own.
-	OwnSpaces bool `json:"own_spaces,omitempty"`
 }
 
 const (
@@ -243,12 +224,11 @@ func readRecord(fsys vfs.FS, dir string) (*folderRecord, error) {
 	return r, nil
 }
 
-// take gives f the shape that the record r has, finds the folder's logs, and writes the record anew if its format is
-// older. It returns an error if the caller asked for another shape or other logs.
+// take gives f the shape that the record r has, and finds the folder's logs. It returns an error if the folder has
+// another format than folderFormat, or if the caller asked for another shape or other logs.
 func (f *folder) take(r *folderRecord, asked settings.ClusterKnobs, walDir string) error {
-	if r.Format < oldFolderFormat || r.Format > folderFormat {
-		return fmt.Errorf("folder %s has format %d, this program reads %d to %d, and writes %d",
-			f.dir, r.Format, oldFolderFormat, folderFormat, folderFormat)
+	if r.Format != folderFormat {
+		return fmt.Errorf("folder %s has format %d; this program reads format %d", f.dir, r.Format, folderFormat)
 	}
 	id, err := hex.DecodeString(r.Cluster)
 	if err != nil || len(id) != len(f.cluster) {
@@ -257,7 +237,6 @@ func (f *folder) take(r *folderRecord, asked settings.ClusterKnobs, walDir strin
 	}
 	copy(f.cluster[:], id)
 	f.shape, f.walDir = settings.ClusterKnobs{Stores: r.Stores, Replicas: r.Replicas, Regions: r.Regions}, r.WALDir
-	f.ownSpaces = r.OwnSpaces || r.Format < sharedSpaceFormat
 	var errs []error
 	check := func(name string, asked, have int) {
 		if asked != 0 && asked != have {
@@ -267,14 +246,10 @@ func (f *folder) take(r *folderRecord, asked settings.ClusterKnobs, walDir strin
 	check("stores", asked.Stores, r.Stores)
 	check("replicas", asked.Replicas, r.Replicas)
 	check("regions", asked.Regions, r.Regions)
-	err = errors.Join(errs...)
-	if err == nil {
-		err = f.takeLogs(walDir)
+	if len(errs) > 0 {
+		return errors.Join(errs...)
 	}
-	if err == nil && r.Format != folderFormat {
-		err = f.write()
-	}
-	return err
+	return f.takeLogs(walDir)
 }
 
 // takeLogs finds the write-ahead logs of a folder that was used before. asked is the setting engine.wal_dir; if it is
@@ -334,12 +309,11 @@ func (f *folder) journal() string {
 	return f.logs()
 }
 
-// write writes the folder's record, in the present format.
+// write writes the folder's record.
 func (f *folder) write() error {
 	text, err := json.MarshalIndent(folderRecord{
 		Format: folderFormat, Cluster: hex.EncodeToString(f.cluster[:]),
 		Stores: f.shape.Stores, Replicas: f.shape.Replicas, Regions: f.shape.Regions, WALDir: f.walDir,
-		OwnSpaces: f.ownSpaces,
 	}, "", "  ")
 	if err != nil {
 		return err

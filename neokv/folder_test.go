@@ -213,41 +213,6 @@ func TestNewFolderIsDurable(t *testing.T) {
 	}
 }
 
-// TestOlderFolder: a folder of an older format keeps its data. Its first start gives it the present format, so that
-// an older program refuses it.
-func TestOlderFolder(t *testing.T) {
-	dir := t.TempDir()
-	c := start(t, Config{Stores: 2, Regions: 1, Dir: dir})
-	if err := goRedis(t, c).Set(t.Context(), "kept", "yes", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
-	name := filepath.Join(dir, recordName)
-	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, format := range []string{`"format": 1`, `"format": 2`, `"format": 3`, `"format": 4`, `"format": 5`, `"format": 6`} {
-		older := bytes.Replace(text, []byte(`"format": 7`), []byte(format), 1)
-		if err := os.WriteFile(name, older, 0o600); err != nil || bytes.Equal(older, text) {
-			t.Fatalf("record %s, error %v; want format 7", text, err)
-		}
-		c = start(t, Config{Dir: dir})
-		if v, err := goRedis(t, c).Get(t.Context(), "kept").Result(); err != nil || v != "yes" {
-			t.Errorf("%s: GET = %q, %v", format, v, err)
-		}
-		want := bytes.Replace(text, []byte("\n}"), []byte(",\n  \"own_spaces\": true\n}"), 1)
-		if got, err := os.ReadFile(name); err != nil || !bytes.Equal(got, want) {
-			t.Errorf("%s: record %s, error %v; want %s", format, got, err, want)
-		}
-		if err := c.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 func TestDurableWantsAFolder(t *testing.T) {
 	s := small()
 	s.Engine.Durable = true

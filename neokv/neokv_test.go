@@ -180,9 +180,20 @@ func TestRefusedFolders(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write(`{"format": 9, "cluster": "00112233445566778899aabbccddeeff", "stores": 3, "replicas": 3, "regions": 8}`)
-	startRefused(t, Config{Dir: dir}, "has format 9, this program reads 1 to 7, and writes 7")
-	write(`{"format": 1, "cluster": "zz", "stores": 3, "replicas": 3, "regions": 8}`)
+	rest := `"cluster": "00112233445566778899aabbccddeeff", "stores": 3, "replicas": 3, "regions": 8}`
+	for format := range folderFormat + 3 {
+		if format == folderFormat {
+			continue
+		}
+		text := fmt.Sprintf(`{"format": %d, %s`, format, rest)
+		write(text)
+		startRefused(t, Config{Dir: dir},
+			fmt.Sprintf("folder %s has format %d; this program reads format %d", dir, format, folderFormat))
+		if left, err := os.ReadFile(record); err != nil || string(left) != text {
+			t.Errorf("a refused folder has the record %s, %v; want %s", left, err, text)
+		}
+	}
+	write(fmt.Sprintf(`{"format": %d, "cluster": "zz", "stores": 3, "replicas": 3, "regions": 8}`, folderFormat))
 	startRefused(t, Config{Dir: dir}, `cluster id "zz": want 32 hex digits`)
 	write(`{`)
 	startRefused(t, Config{Dir: dir}, record)

@@ -128,8 +128,8 @@ func (m *Map) Check() error {
 
 // Initial returns the map of a new cluster. It splits the slots evenly over the regions and puts each region on
 // consecutive stores, the first of which should lead it. So leaders and replicas are spread evenly. All regions are in
-// one data space. With ownSpaces, which is for the folders of older programs, each has the space of its id.
-func Initial(cluster string, shape settings.ClusterKnobs, ownSpaces bool) *Map {
+// one data space.
+func Initial(cluster string, shape settings.ClusterKnobs) *Map {
 	m := &Map{
 		Cluster: cluster, Tables: []SystemTable{{Name: RedisTable, Index: 1}}, NextReplica: 1,
 		NextRegion: topology.RegionID(shape.Regions) + 1,
@@ -141,9 +141,6 @@ func Initial(cluster string, shape settings.ClusterKnobs, ownSpaces bool) *Map {
 	}
 	for i, slots := range topology.SplitEvenly(shape.Regions) {
 		r := topology.Region{ID: topology.RegionID(i + 1), Space: 1, Slots: slots, Version: 1, ConfVersion: 1}
-		if ownSpaces {
-			r.Space = topology.SpaceID(r.ID)
-		}
 		for j := range shape.Replicas {
 			r.Peers = append(r.Peers, topology.Peer{Store: m.Stores[(i+j)%shape.Stores].ID, Replica: m.NextReplica})
 			m.NextReplica++

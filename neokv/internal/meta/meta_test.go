@@ -25,7 +25,7 @@ func TestInitialSpreadsEvenly(t *testing.T) {
 		{Stores: 1, Replicas: 1, Regions: 1}, {Stores: 3, Replicas: 3, Regions: 8},
 		{Stores: 5, Replicas: 3, Regions: 7}, {Stores: 9, Replicas: 2, Regions: 128},
 	} {
-		m := Initial("c", shape, false)
+		m := Initial("c", shape)
 		next, ids := 0, make(map[topology.ReplicaID]bool)
 		leads, held := make(map[topology.StoreID]int), make(map[topology.StoreID]int)
 		for i, r := range m.Regions {
@@ -71,11 +71,6 @@ func TestInitialSpreadsEvenly(t *testing.T) {
 		if m.NextRegion != topology.RegionID(shape.Regions+1) {
 			t.Errorf("%+v: next region %d", shape, m.NextRegion)
 		}
-		for _, r := range Initial("c", shape, true).Regions {
-			if r.Space != topology.SpaceID(r.ID) {
-				t.Errorf("%+v: own spaces: region %d has %d", shape, r.ID, r.Space)
-			}
-		}
 		if m.RedisIndex() != 1 {
 			t.Errorf("index of %s is %d; want 1", RedisTable, m.RedisIndex())
 		}
@@ -112,7 +107,7 @@ func TestFirstBootstrapWins(t *testing.T) {
 		t.Errorf("a new machine is at index %d", index)
 	}
 	shape := settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 4}
-	first, second := Initial("first", shape, false), Initial("second", shape, true)
+	first, second := Initial("first", shape), Initial("second", shape)
 	for i, x := range []*Map{first, second} {
 		cmd, err := json.Marshal(change{Bootstrap: x})
 		if err != nil {
@@ -144,7 +139,7 @@ func TestSnapshot(t *testing.T) {
 	from, _, e := openMachine(t, vfs.NewMem())
 	defer e.Close()
 	shape := settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 4}
-	cmd, err := json.Marshal(change{Bootstrap: Initial("c", shape, true)})
+	cmd, err := json.Marshal(change{Bootstrap: Initial("c", shape)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +157,7 @@ func TestSnapshot(t *testing.T) {
 
 	fs := vfs.NewMem()
 	to, _, e2 := openMachine(t, fs)
-	update(t, to, 3, change{Bootstrap: Initial("d", settings.ClusterKnobs{Stores: 1, Replicas: 1, Regions: 9}, false)})
+	update(t, to, 3, change{Bootstrap: Initial("d", settings.ClusterKnobs{Stores: 1, Replicas: 1, Regions: 9})})
 	before := to.current.Load()
 	var fenced error
 	to.o.Fence = func(err error) { fenced = err }
@@ -303,7 +298,7 @@ func FuzzBeat(f *testing.F) {
 			latest[l.Region] = max(latest[l.Region], l.Term)
 		}
 		d := newDirectory(time.Second, time.Time{})
-		m := Initial("c", settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 2}, false)
+		m := Initial("c", settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 2})
 		m.Version = 1
 		d.Hear(b, m, start)
 		if news := d.News(m); news != nil {
@@ -341,7 +336,7 @@ func TestMapCheck(t *testing.T) {
 		"region 2: slots 8192 to 16384":     func(m *Map) { m.Regions[1].Slots.Last = topology.SlotCount },
 		"region 2: slots 8192 to 100; want": func(m *Map) { m.Regions[1].Slots.Last = 100 },
 	} {
-		m := Initial("c", settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 2}, false)
+		m := Initial("c", settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 2})
 		change(m)
 		if err := m.Check(); (err == nil) != (name == "") || err != nil && !strings.Contains(err.Error(), name) {
 			t.Errorf("Check = %v; want %q", err, name)

@@ -61,7 +61,7 @@ func recordsOf(t *testing.T, e *engine.Engine) string {
 func TestRecords(t *testing.T) {
 	fs := vfs.NewMem()
 	m, _, e := openMachine(t, fs)
-	initial := Initial("c", settings.ClusterKnobs{Stores: 1, Replicas: 1, Regions: 2}, false)
+	initial := Initial("c", settings.ClusterKnobs{Stores: 1, Replicas: 1, Regions: 2})
 	split := RegionReport{Regions: parseRegions(t, "1@2:0-99 300@2:100-8191")}
 	merge := RegionReport{Regions: parseRegions(t, "300@3:100-16383")}
 	for i, step := range []struct {
@@ -101,7 +101,7 @@ func TestRecords(t *testing.T) {
 func TestOldRecord(t *testing.T) {
 	fs := vfs.NewMem()
 	_, _, e := openMachine(t, fs)
-	old := Initial("c", settings.ClusterKnobs{Stores: 1, Replicas: 1, Regions: 2}, true)
+	old := Initial("c", settings.ClusterKnobs{Stores: 1, Replicas: 1, Regions: 2})
 	old.Version, old.NextRegion = 1, 0
 	value, err := encodeState(wholeFormat, 7, old)
 	if err != nil {
@@ -143,7 +143,7 @@ func TestAllocate(t *testing.T) {
 		m = after
 	}
 	next(allocate{Regions: 1}, "")
-	m, _ = (&change{Bootstrap: Initial("c", settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 4}, false)}).apply(m)
+	m, _ = (&change{Bootstrap: Initial("c", settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 4})}).apply(m)
 	next(allocate{Regions: 2, Replicas: 3}, `{"region":5,"replica":13}`)
 	next(allocate{Regions: 1}, `{"region":7,"replica":16}`)
 	next(allocate{Replicas: 1}, `{"region":8,"replica":16}`)
@@ -159,7 +159,7 @@ func TestAllocate(t *testing.T) {
 // TestLoads keeps the last load of each region on the map, and who has sent it.
 func TestLoads(t *testing.T) {
 	g := &Group{machine: &metaMachine{}}
-	m := Initial("c", settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 2}, false)
+	m := Initial("c", settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 2})
 	m.Version = 1
 	g.machine.current.Store(m)
 	if got := g.Loads(); got != nil {

@@ -29,7 +29,7 @@ func alone(t testing.TB, change func(*Options)) (*Store, *region.Replica) {
 	s.Cluster = settings.ClusterKnobs{Stores: 1, Replicas: 1, Regions: 1}
 	o := Options{
 		ID: 1, FS: disk.Mem(), Dir: "/data", Network: transport.NewNetwork(), Settings: s, Host: "h", Port: 7001,
-		Initial: meta.Initial("00", s.Cluster, false), Booting: true, Rand: rand.New(rand.NewPCG(1, 1)),
+		Initial: meta.Initial("00", s.Cluster), Booting: true, Rand: rand.New(rand.NewPCG(1, 1)),
 	}
 	change(&o)
 	store, err := Open(o)
@@ -382,7 +382,7 @@ func TestReturnedProposalsFreeTheirPlaces(t *testing.T) {
 		var armed atomic.Bool
 		c := &testStores{t: t, network: transport.NewNetwork(),
 			shape: settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 1}}
-		c.initial = meta.Initial("00", c.shape, false)
+		c.initial = meta.Initial("00", c.shape)
 		c.hooks.BeforePropose = func(topology.RegionID, uint64) {
 			if armed.Load() {
 				held.Add(1)
@@ -561,7 +561,7 @@ func testAwaitedReplicas(t *testing.T, away func(t *testing.T, c *testStores, wa
 func newAngle(t *testing.T) (c *testStores, leader, other *Store) {
 	c = &testStores{t: t, network: transport.NewNetwork(),
 		shape: settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 2}}
-	c.initial = meta.Initial("00", c.shape, false)
+	c.initial = meta.Initial("00", c.shape)
 	c.raft = func(k *settings.RaftKnobs) { k.LeaderReturn = 0 }
 	for i := range c.shape.Stores {
 		c.fs, c.stores = append(c.fs, disk.Mem()), append(c.stores, nil)

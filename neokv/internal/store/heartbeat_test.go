@@ -30,7 +30,7 @@ func idle() *Store {
 // FuzzCalls reads any bytes as a call of another store, and as the answer to one. What is not refused encodes to a text
 // that reads back, gets no more answer than it asks for, and leaves a slot table.
 func FuzzCalls(f *testing.F) {
-	initial := meta.Initial("00", settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 4}, false)
+	initial := meta.Initial("00", settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 4})
 	initial.Version = 1
 	id := topology.RegionID(3)
 	view := &meta.ClusterView{

@@ -39,7 +39,7 @@ type testStores struct {
 }
 
 func newCluster(t testing.TB, shape settings.ClusterKnobs, change ...func(*testStores)) *testStores {
-	c := &testStores{t: t, network: transport.NewNetwork(), shape: shape, initial: meta.Initial("00", shape, false)}
+	c := &testStores{t: t, network: transport.NewNetwork(), shape: shape, initial: meta.Initial("00", shape)}
 	for _, f := range change {
 		f(c)
 	}
@@ -91,7 +91,7 @@ func (c *testStores) close() {
 func TestServesAfterOnServe(t *testing.T) {
 	shape := settings.ClusterKnobs{Stores: 1, Replicas: 1, Regions: 1}
 	c := &testStores{
-		t: t, network: transport.NewNetwork(), shape: shape, initial: meta.Initial("00", shape, false),
+		t: t, network: transport.NewNetwork(), shape: shape, initial: meta.Initial("00", shape),
 		fs: []*disk.FS{disk.Mem()}, stores: []*Store{nil},
 	}
 	opened := make(chan struct{})
@@ -356,7 +356,7 @@ func TestMetaCatchesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &testStores{t: t, network: transport.NewNetwork(),
 			shape: settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 2}}
-		c.initial = meta.Initial("00", c.shape, false)
+		c.initial = meta.Initial("00", c.shape)
 		c.raft = func(k *settings.RaftKnobs) { k.SnapshotEntries, k.CompactionOverhead = 20, 5 }
 		for range c.shape.Stores {
 			c.fs, c.stores = append(c.fs, disk.Mem()), append(c.stores, nil)
@@ -380,7 +380,7 @@ func TestMetaCatchesUp(t *testing.T) {
 		})
 		for n := 0; n < 60; { // each is an entry, and changes nothing
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			if leader.group.Load().Bootstrap(ctx, meta.Initial("another", c.shape, false)) == nil {
+			if leader.group.Load().Bootstrap(ctx, meta.Initial("another", c.shape)) == nil {
 				n++
 			}
 			cancel()
