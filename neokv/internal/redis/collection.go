@@ -83,15 +83,6 @@ type collection struct {
 // never what a replica happens to have buffered, since all replicas must do the same. It is a variable for tests alone.
 var touchedBytes = 8 << 20
 
-// mayTouch returns touchedBytes. Older programs had no such bound: for their entries it returns about as much as such a
-// program can have applied in one batch on three replicas.
-func (w *Writer) mayTouch() int {
-	if w.Rules >= RulesOfRecords {
-		return 256 << 20
-	}
-	return touchedBytes
-}
-
 // touch returns how much of that bound an element takes.
 func (c *collection) touch(sub, value []byte) int { return c.front + len(sub) + len(value) }
 
@@ -136,7 +127,6 @@ func (w *Writer) open(c *collection, key []byte, t keys.Type, out *Reply) (ok bo
 func (w *Writer) change(c *collection, slot topology.Slot, key []byte, t keys.Type, rec *record) {
 	c.start(w.Space, slot, key, t, rec, &w.opened)
 	c.from, c.old = (*writtenSource)(w), *rec
-	w.outgrow(c, nil) // an older program has not said that it is a skiplist
 }
 
 // renew begins an empty collection. When it is closed, it takes the place of whatever the key holds; if it has no

@@ -280,19 +280,7 @@ type moves struct {
 	to     []uint64
 	values []byte
 	ends   []int // where each element ends in values
-	bytes  int   // how much of mostBytes the elements take
-
-	// mostBytes and most bound the bytes and the number of the elements that may be moved.
-	mostBytes, most int
-}
-
-// moves begins moves within a list.
-func (w *Writer) moves() moves {
-	m := moves{mostBytes: w.mayTouch(), most: math.MaxInt}
-	if w.Rules >= RulesOfRecords {
-		m.most = 1 << 16
-	}
-	return m
+	bytes  int   // how much of touchedBytes the elements take
 }
 
 // shift moves the elements at the indexes [from, to) up or down by one place, and by one place more after each gap.
@@ -317,8 +305,7 @@ func (m *moves) shift(c *collection, from, to uint64, up bool, gaps []uint64) (f
 			i -= by
 		}
 		sub := subkey(i)
-		if m.bytes += c.touch(sub[:], value); !m.fit() || len(m.to) == m.most {
-			m.bytes = m.mostBytes + 1
+		if m.bytes += c.touch(sub[:], value); !m.fit() {
 			return false, nil
 		}
 		m.to, m.values = append(m.to, i), append(m.values, value...)
@@ -328,7 +315,7 @@ func (m *moves) shift(c *collection, from, to uint64, up bool, gaps []uint64) (f
 	return m.fit(), err
 }
 
-func (m *moves) fit() bool { return m.bytes <= m.mostBytes }
+func (m *moves) fit() bool { return m.bytes <= touchedBytes }
 
 // write puts the elements at their new indexes. It does not remove what is left at the old ones.
 func (m *moves) write(w *Writer, c *collection) error {
@@ -390,7 +377,7 @@ func (w *Writer) take(c *collection, gone []uint64) (fits bool, err error) {
 			before, longest = j+1, end-at-1
 		}
 	}
-	m := w.moves()
+	var m moves
 	left, right := gone[:before], gone[before:]
 	if n := len(left); n > 0 {
 		if fits, err := m.shift(c, c.Head, left[n-1], true, left[:n-1]); !fits || err != nil {
@@ -607,7 +594,7 @@ func linsert(w *Writer, args [][]byte, out *Reply) error {
 		at++
 	}
 	out.Int(int64(c.Size) + 1)
-	m := w.moves()
+	var m moves
 	left, fits := at-c.Head < c.Tail-at, false
 	if left {
 		fits, err = m.shift(&c, c.Head, at, false, nil)
@@ -663,7 +650,7 @@ func lrem(w *Writer, args [][]byte, out *Reply) error {
 			if met++; met == 1 {
 				nearest = i
 			}
-			if farthest = i; len(gone) <= w.mayTouch()/goneBytes {
+			if farthest = i; len(gone) <= touchedBytes/goneBytes {
 				gone = append(gone, i)
 			}
 		}

@@ -134,22 +134,25 @@ const (
 	maxIntegers      = 512
 )
 
+// unpacked is the encoding of a hash or a set beyond these limits.
+const unpacked = "hashtable"
+
 // encoding returns the encoding in which Redis would keep a collection.
 func (r *Reader) encoding(key []byte, rec *record) (string, error) {
 	if rec.Skiplist {
 		return "skiplist", nil
 	}
-	packed, spread, most := "listpack", "hashtable", uint64(maxPackedFields)
+	packed, most := "listpack", uint64(maxPackedFields)
 	switch rec.Type {
 	case keys.List:
 		return "quicklist", nil
 	case keys.ZSet:
-		spread, most = "skiplist", maxPackedMembers
+		return packed, nil
 	case keys.Set:
 		packed, most = "intset", maxIntegers
 	}
 	if rec.Size > most {
-		return spread, nil
+		return unpacked, nil
 	}
 	var c collection
 	r.begin(&c, topology.SlotOf(key), key, rec, &r.opened)
@@ -157,7 +160,7 @@ func (r *Reader) encoding(key []byte, rec *record) (string, error) {
 	err := c.each(nil, func(sub, value []byte) bool {
 		_, integer := ParseInt(sub)
 		if rec.Type == keys.Set && !integer || rec.Type != keys.Set && max(len(sub), len(value)) > maxPackedBytes {
-			name = spread
+			name = unpacked
 		}
 		return name == packed
 	})

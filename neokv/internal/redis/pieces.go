@@ -17,8 +17,7 @@ import (
 // that it reads or writes, and not the length of the string. A long string never gets shorter; only another string in
 // its place may be shorter.
 //
-// A region may also hold longer strings in their records, from entries with older Rules. The first write that would
-// write such a record anew cuts the string into pieces.
+// A legacy string is whole, however long it is. The first write that keeps it cuts it into pieces.
 
 // length is how many bytes a string has, 0 for an absent key.
 func (rec *record) length() int {
@@ -158,7 +157,7 @@ func (w *Writer) patch(key []byte, old *record, from int, patch []byte) error {
 	case old.live:
 		present, expireMS = old.Value, old.ExpireMS
 	}
-	if n := max(len(present), from+len(patch)); !w.isLong(n) {
+	if n := max(len(present), from+len(patch)); !isLong(n) {
 		w.notice(expireMS)
 		w.value = keys.AppendString(slices.Grow(w.value[:0], keys.StringLen(n)), expireMS, nil)
 		w.value = appendPatched(w.value, present, from, patch)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -78,8 +79,8 @@ func TestPiecesAreStrings(t *testing.T) {
 	t.Logf("-pieces.seed=%d", seed)
 	g := &pieceCaller{rand.New(rand.NewPCG(seed, 0))}
 	shortPieces(t, 21+g.IntN(60)) // numbers are in records, as those of up to 5 KiB always are
+	short := pieceBytes
 	pieces, records := newRegion(t), newRegion(t)
-	records.w.Rules = RulesOfRecords
 	now := uint64(start)
 	pieces.now, records.now = func() uint64 { return now }, func() uint64 { return now }
 	most := *pieceCalls
@@ -91,7 +92,11 @@ func TestPiecesAreStrings(t *testing.T) {
 		var out [2]Reply
 		for i, d := range []*region{pieces, records} {
 			out[i].Proto = proto
-			if err := d.call(args, &out[i]); err != nil {
+			if d == records {
+				pieceBytes = math.MaxInt
+			}
+			err := d.call(args, &out[i])
+			if pieceBytes = short; err != nil {
 				t.Fatalf("%q: %v", args, err)
 			}
 		}
@@ -241,9 +246,8 @@ func TestHoles(t *testing.T) {
 	}
 }
 
-// TestInlineBecomesPieces: a long string in its record, from an older program, is read there. The first write that
-// would write it anew cuts it into pieces.
-func TestInlineBecomesPieces(t *testing.T) {
+// TestLegacyBecomesPieces: a long legacy string is read where it is. The first write that keeps it cuts it into pieces.
+func TestLegacyBecomesPieces(t *testing.T) {
 	shortPieces(t, 8)
 	value := strings.Repeat("0123456789", 5)
 	for _, c := range []struct {
@@ -257,9 +261,7 @@ func TestInlineBecomesPieces(t *testing.T) {
 		{"copy k l", 0, value}, {"rename l k", 0, value}, {"rename k l", 0, ""},
 	} {
 		d := newRegion(t)
-		d.w.Rules = RulesOfRecords
-		d.must(2, "set", "k", value)
-		d.w.Rules = RulesNow
+		d.plantLegacy("k", value, 0)
 		d.must(2, strings.Fields(c.call)...)
 		if got := string(d.must(2, "get", "k").Text); got != c.want {
 			t.Errorf("%s: k holds %q; want %q", c.call, got, c.want)
@@ -267,7 +269,7 @@ func TestInlineBecomesPieces(t *testing.T) {
 		pieces := 0
 		all := d.stored()
 		for key := range all {
-			if k, err := keys.ParseRedis([]byte(key)); err == nil && k.Keyspace == keys.Data && string(k.User) == "k" {
+			if k, err := keys.ParseRedis([]byte(key)); err == nil && k.Keyspace == keys.Data && !k.Legacy() && string(k.User) == "k" {
 				pieces++
 			}
 		}

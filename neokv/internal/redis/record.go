@@ -225,7 +225,7 @@ func (w *Writer) Finish() error {
 // setString stores a string in place of old, which load returned for the key. The batch must not own the value's
 // memory.
 func (w *Writer) setString(key []byte, old *record, expireMS uint64, value []byte) error {
-	if w.isLong(len(value)) {
+	if isLong(len(value)) {
 		return w.setLong(key, old, expireMS, value)
 	}
 	return w.setShort(key, old, expireMS, value)
@@ -235,7 +235,7 @@ func (w *Writer) setString(key []byte, old *record, expireMS uint64, value []byt
 var pieceBytes = 64 << 10
 
 // isLong reports whether a string of this many bytes is stored in pieces.
-func (w *Writer) isLong(bytes int) bool { return bytes > pieceBytes && w.Rules < RulesOfRecords }
+func isLong(bytes int) bool { return bytes > pieceBytes }
 
 // setShort is setString for a value that is not long. The batch may own the value's memory.
 func (w *Writer) setShort(key []byte, old *record, expireMS uint64, value []byte) error {
@@ -246,7 +246,7 @@ func (w *Writer) setShort(key []byte, old *record, expireMS uint64, value []byte
 
 // restore is like setString, for a value that aliases the batch's memory.
 func (w *Writer) restore(key []byte, old *record, expireMS uint64, value []byte) error {
-	if !w.isLong(len(value)) {
+	if !isLong(len(value)) {
 		return w.setShort(key, old, expireMS, value)
 	}
 	w.value = append(w.value[:0], value...)

@@ -203,8 +203,6 @@ type Writer struct {
 	Index uint64            // apply index of this entry
 	// VersionBase is the entry's base for the versions of new collections.
 	VersionBase uint64
-	// Rules are the rules under which the entry was made.
-	Rules Rules
 	// SoonestMS is the earliest expire time that the Writer has written. The caller sets it to NoExpiry at first.
 	SoonestMS uint64
 	// PopMemory bounds the pop caches of all regions of a store. If it is nil, the Writer has a bound of its own.
@@ -227,23 +225,6 @@ type Writer struct {
 	place      []byte // scratch of counts
 	expected   []engine.Known
 }
-
-// Rules name the version of the program by which a write stores its data; larger means older. A log may hold entries of
-// an older program, and some replicas may have applied them with that program. So a program applies each entry by the
-// rules of the program that proposed it, and all replicas store the same.
-type Rules byte
-
-const (
-	// RulesNow are the rules of entries that this program proposes.
-	RulesNow Rules = iota
-	// RulesOfZeros: a score of -0 is stored as 0, and no sorted set is marked as a skiplist.
-	RulesOfZeros
-	// RulesOfRecords: like RulesOfZeros, and a string is stored in its record, however long it is.
-	RulesOfRecords
-	// RulesOfSlots: like RulesOfRecords, and when a region holds a collection, SETs in all of its slots look at what
-	// they replace.
-	RulesOfSlots
-)
 
 // Orphans is a number of deleted collections and of elements that they had, which the reclaimer has yet to delete.
 type Orphans struct{ Collections, Elements uint64 }

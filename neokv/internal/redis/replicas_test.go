@@ -58,7 +58,6 @@ type logEntry struct {
 	reads                  []byte   // the leader's read set, nil for none
 	replies                [][]byte // the leader's; nil where it had no room
 	proto                  int
-	rules                  Rules
 }
 
 func newReplicas(t testing.TB, random *rand.Rand) *replicas {
@@ -78,8 +77,7 @@ func (w *replicas) apply(d *region, b *engine.Batch, e *logEntry, out *Reply,
 	d.state.ApplyIndex, d.state.TimeMS = e.index, max(d.state.TimeMS, e.timeMS)
 	reads := e.reads
 	for i := range e.calls {
-		d.w.Batch, d.w.Space, d.w.State, d.w.Index, d.w.VersionBase, d.w.Rules = b, d.space, &d.state, e.index,
-			e.version, e.rules
+		d.w.Batch, d.w.Space, d.w.State, d.w.Index, d.w.VersionBase = b, d.space, &d.state, e.index, e.version
 		out.Buf = out.Buf[:0]
 		var err error
 		if reads, err = d.w.Expect(e.calls[i].Args, reads); err != nil {
@@ -106,12 +104,8 @@ func (w *replicas) apply(d *region, b *engine.Batch, e *logEntry, out *Reply,
 // write has the leader apply an entry.
 func (w *replicas) write(calls []Call) {
 	w.now += w.Uint64N(100)
-	rules := RulesNow
-	if w.IntN(6) == 0 {
-		rules = []Rules{RulesOfZeros, RulesOfRecords}[w.IntN(2)]
-	}
 	e := logEntry{w.leader.state.ApplyIndex + 1, w.now, w.Uint64N(1000), calls, w.readAhead(calls),
-		make([][]byte, len(calls)), 2 + w.IntN(2), rules}
+		make([][]byte, len(calls)), 2 + w.IntN(2)}
 	out := &w.out
 	*out = Reply{Buf: out.Buf, Proto: e.proto}
 	if w.IntN(2) == 0 {

@@ -228,7 +228,7 @@ func spop(w *Writer, args [][]byte, out *Reply) error {
 	w.value = w.value[:0]
 	err = c.sample(n, false, w.random(), &enough, func(sub, _ []byte) {
 		touched += c.touch(sub, nil)
-		if enough.Full = touched > w.mayTouch() && len(popped) > 0; enough.Full {
+		if enough.Full = touched > touchedBytes && len(popped) > 0; enough.Full {
 			return
 		}
 		start := len(w.value)

@@ -291,7 +291,7 @@ func set(w *Writer, args [][]byte, out *Reply) error {
 // store stores a string, whatever the key held before.
 func (w *Writer) store(key []byte, expireMS uint64, value []byte) error {
 	slot := topology.SlotOf(key)
-	if w.mayBeBlind(slot) && !w.isLong(len(value)) {
+	if w.mayBeBlind(slot) && !isLong(len(value)) {
 		return w.setBlind(slot, key, expireMS, value)
 	}
 	old, err := w.loadHead(slot, key)

@@ -15,11 +15,7 @@ import (
 // collected notes that a slot holds a collection or a long string.
 func (w *Writer) collected(slot topology.Slot) {
 	w.State.CollectedAt = w.Index
-	if w.Rules >= RulesOfSlots {
-		w.State.CollectedIn = keys.AllSlots
-	} else {
-		w.State.CollectedIn |= keys.SlotBit(slot)
-	}
+	w.State.CollectedIn |= keys.SlotBit(slot)
 }
 
 // Unblinding names the kinds of values because of which SETs must look at what they replace.

@@ -196,7 +196,7 @@ func (w *Writer) combineScored(args [][]byte, x combine, out *Reply) error {
 			return true, nil
 		}
 		if held {
-			to.Skiplist = w.Rules < RulesOfZeros
+			to.Skiplist = true
 			if err := release(); err != nil {
 				return false, err
 			}

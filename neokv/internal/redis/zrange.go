@@ -484,7 +484,7 @@ func zrangestore(w *Writer, args [][]byte, out *Reply) error {
 	}
 	// Redis begins with a skiplist if it knows beforehand that there will be too many members for a listpack.
 	if whole := z; z.by == byRank && whole.clip(int64(c.Size)) > maxPackedMembers {
-		to.Skiplist = w.Rules < RulesOfZeros
+		to.Skiplist = true
 	}
 	err := c.eachIn(&z, func(score float64, member []byte) error { return w.storeMember(&to, member, score) })
 	if err != nil {

@@ -327,8 +327,8 @@ func (c *collection) scoreKey(score float64, member []byte) []byte {
 }
 
 // outgrow makes a skiplist of a sorted set that has too many members for a listpack, or gets one that is too long.
-func (w *Writer) outgrow(c *collection, member []byte) {
-	if c.Type == keys.ZSet && (c.Size > maxPackedMembers || len(member) > maxPackedBytes) && w.Rules < RulesOfZeros {
+func (c *collection) outgrow(member []byte) {
+	if c.Size > maxPackedMembers || len(member) > maxPackedBytes {
 		c.Skiplist = true
 	}
 }
@@ -344,7 +344,7 @@ func (c *collection) keptScore(score float64) float64 {
 // insertMember stores a member that certainly does not exist.
 func (w *Writer) insertMember(c *collection, member []byte, score float64) error {
 	w.grow(c, 1)
-	w.outgrow(c, member)
+	c.outgrow(member)
 	return w.setMember(c, member, score)
 }
 
@@ -366,7 +366,7 @@ func (w *Writer) setMember(c *collection, member []byte, score float64) error {
 // storeMember is like insertMember, for a collection that renew has begun.
 func (w *Writer) storeMember(c *collection, member []byte, score float64) error {
 	w.grow(c, 1)
-	w.outgrow(c, member)
+	c.outgrow(member)
 	score = c.keptScore(score)
 	w.value = keys.AppendScore(w.value[:0], score)
 	if err := w.Batch.SetAhead(c.at(member), w.value); err != nil {
@@ -598,7 +598,7 @@ func (w *Writer) popScored(c *collection, n int64, max, nested bool, out *Reply)
 		out.Double(score)
 		return gone.remove(w, c, score, member)
 	}
-	for ; n > 0 && !gone.full(w); n-- {
+	for ; n > 0 && !gone.full(); n-- {
 		x, err := w.pops.end(c, at, n)
 		if err != nil {
 			return err
@@ -638,11 +638,11 @@ type removal struct {
 }
 
 // full reports whether there are too many members to delete one by one.
-func (x *removal) full(w *Writer) bool { return x.bytes >= w.mayTouch() }
+func (x *removal) full() bool { return x.bytes >= touchedBytes }
 
 // remove removes a member, which may still be there until close.
 func (x *removal) remove(w *Writer, c *collection, score float64, member []byte) error {
-	if !x.full(w) {
+	if !x.full() {
 		x.bytes += c.touch(member, nil) + c.touch(member, nil) + scoreBytes
 		return w.eraseMember(c, member, score)
 	}

@@ -182,51 +182,6 @@ func TestZSetBytes(t *testing.T) {
 	}
 }
 
-// TestOldZSets: entries of older programs store scores of -0 as 0, and do not say which sorted sets are skiplists. What
-// they have left is changed as Redis would change it, as far as its size tells that it is a skiplist.
-func TestOldZSets(t *testing.T) {
-	d := newRegion(t)
-	d.w.Rules = RulesOfZeros
-	long := strings.Repeat("l", maxPackedBytes+1)
-	for _, key := range []string{"large", "copied", "stored"} {
-		add := []string{"zadd", key}
-		for i := range maxPackedMembers + 1 {
-			add = append(add, "-0", fmt.Sprintf("m%03d", i))
-		}
-		d.must(2, add...)
-	}
-	d.scenario("zadd long -0 " + long + ` => 1
-		zunionstore stored 1 large weights -1 => 129
-		zrangestore ranged large 0 -1 => 129
-		copy large copied replace => 1
-		zincrby large -0 m000 => "0"
-		zscore large m001 => "0"
-		object encoding large => "skiplist"
-		object encoding long => "skiplist"`)
-	for key, value := range d.stored() {
-		ks := keys.Keyspace(key[0])
-		if ks == keys.RedisMetadata && value[0] != 0x85 || ks == keys.ZSetScore && value != "" ||
-			ks == keys.Data && value != string(keys.AppendScore(nil, 0)) {
-			t.Errorf("under %q an older program would not have stored %q", key, value)
-		}
-	}
-	d.w.Rules = RulesNow
-	d.scenario(`
-		zadd large ch -0 m000 1 m001 => 1
-		zadd large ch -0 m000 -0 m001 => 1
-		zmscore large m000 m001 m002 => ["0" "-0" "0"]
-		zremrangebyrank copied 1 -1 => 128
-		object encoding copied => "skiplist"
-		zadd copied -0 new => 1
-		zrange copied 0 -1 withscores => ["m000" "0" "new" "-0"]
-		zadd long -0 short => 1
-		zscore long short => "0"
-		zadd long -0 ` + long + `r => 1
-		zadd long -0 shorter => 1
-		zmscore long ` + long + " " + long + `r short shorter => ["0" "-0" "0" "-0"]`)
-	d.zsets()
-}
-
 // TestZSetRanges compares ranges of a large sorted set with a sorted slice, also where they are walked to from the end.
 func TestZSetRanges(t *testing.T) {
 	d := newRegion(t)

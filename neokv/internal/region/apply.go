@@ -197,11 +197,6 @@ const stageBytes = 4 << 20
 // stopped inside that entry, or it got a snapshot from a replica that had.
 func (m *machine) insideEntry() bool { return m.staged && m.stage.Index > m.state.ApplyIndex }
 
-// unappliable is the value of redis.Call.Writes from which on no engine batch can hold what a command writes. Writes
-// estimates less than 4 times too much, and a batch holds at most 4 GiB. No proposer sends such a command
-// (maxWrittenBytes). If an older program left one in the log, no replica can have applied it, and apply refuses it.
-const unappliable = 16 << 30
-
 // full reports whether the present stage should end. It also ends after a range deletion, since a later call's writes
 // ahead of the batch would have to wait for that deletion (engine.Batch.SetAhead).
 func (m *machine) full() bool {
@@ -321,7 +316,7 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 		}
 		b.index = e.Index
 	}
-	w.Index, w.VersionBase, w.Rules = e.Index, h.version, h.rules
+	w.Index, w.VersionBase = e.Index, h.version
 	if h.base != e.Index-1 && !m.o.Faults.AnyBase {
 		h.reads = nil
 	}
@@ -344,7 +339,7 @@ func (m *machine) refusal(h *entryHeader, commands []byte) error {
 		return nil
 	case m.o.Faults.AnySweep && bytes.Contains(commands, []byte("\x05swept")):
 		return nil
-	case h.bounds != 0 && h.bounds != uint32(m.state.Version) && !m.o.Faults.AnyBounds, m.state.Phase != keys.Serving:
+	case h.bounds != uint32(m.state.Version) && !m.o.Faults.AnyBounds, m.state.Phase != keys.Serving:
 		return ErrBounds
 	}
 	return nil
@@ -385,7 +380,6 @@ func (m *machine) run(w *redis.Writer, h *entryHeader, commands []byte, b *propo
 	out := &m.discard
 	part, call, n := 0, 0, uint64(0)
 	for len(commands) > 0 {
-		size := len(commands)
 		if m.args, commands, err = parseCall(commands, m.args[:0]); err != nil {
 			return err
 		}
@@ -412,7 +406,6 @@ func (m *machine) run(w *redis.Writer, h *entryHeader, commands []byte, b *propo
 			return fmt.Errorf("unknown write command %q", m.args[0])
 		}
 		var run *redis.Run
-		c := redis.Call{Command: row, Args: m.args}
 		if b != nil {
 			for b.parts[part].from+call == b.parts[part].to {
 				part, call = part+1, 0
@@ -422,11 +415,10 @@ func (m *machine) run(w *redis.Writer, h *entryHeader, commands []byte, b *propo
 		} else {
 			m.discard.Discard(keptReplyBytes)
 		}
-		if c.Writes(size-len(commands)) > unappliable {
-			out.Error("ERR " + ErrTooLarge.Error())
-		} else if err := w.Run(row, m.args, out); err != nil {
+		if err := w.Run(row, m.args, out); err != nil {
 			return err
-		} else if m.o.Faults.FlushSpace && (row.Name == "flushdb" || row.Name == "flushall") {
+		}
+		if m.o.Faults.FlushSpace && (row.Name == "flushdb" || row.Name == "flushall") {
 			if err := w.Batch.DeleteSlots(m.space, topology.SlotRange{Last: topology.SlotCount - 1}); err != nil {
 				return err
 			}

@@ -19,7 +19,7 @@ import (
 func entries(index uint64, calls ...[]string) (all []sm.Entry) {
 	for i, words := range calls {
 		cmd := make([]byte, entryHeaderBytes)
-		h := entryHeader{term: 3, timeMS: 1000, store: 9}
+		h := entryHeader{term: 3, timeMS: 1000, store: 9, bounds: 1}
 		h.put(cmd)
 		var call redis.Call
 		for _, w := range words {

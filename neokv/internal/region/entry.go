@@ -12,18 +12,17 @@ import (
 
 // A Raft entry of a region is a header and the commands to run, in order:
 //
-//	format      u8   see entryFormats
+//	format      u8   8, or 9 with a read set
 //	term tag    u64  term in which the proposer believed to lead
 //	time        u64  proposer's time, Unix ms
 //	version     u64  base for the versions of new collections
 //	store       u32  \
 //	incarnation u64   } who proposed it, so that this replica alone encodes and delivers the replies
 //	sequence    u64  /
-//	bounds      u32  version of the region's bounds as the proposer saw them; not in formats before 8
+//	bounds      u32  version of the region's bounds as the proposer saw them
 //	command*         argument count uvarint, then each argument as length uvarint and bytes
 //
-// In a format with reads, a read set follows: what the commands look up, as the proposer found it at the apply index
-// base.
+// In format 9 a read set follows: what the commands look up, as the proposer found it at the apply index base.
 //
 //	read set         see redis.ReadSet
 //	base        u64
@@ -40,8 +39,7 @@ type entryHeader struct {
 	store       topology.StoreID
 	incarnation uint64
 	sequence    uint64
-	bounds      uint32 // 0 in an entry of an older program, which fits any bounds
-	rules       redis.Rules
+	bounds      uint32
 
 	reads []byte // the read set, nil where there is none
 	base  uint64
@@ -50,28 +48,9 @@ type entryHeader struct {
 const (
 	entryFormat      = 8
 	readsEntryFormat = 9
-	entryHeaderBytes = oldHeaderBytes + 4
-	oldHeaderBytes   = 1 + 8 + 8 + 8 + 4 + 8 + 8
+	entryHeaderBytes = 1 + 8 + 8 + 8 + 4 + 8 + 8 + 4
 	readSetTail      = 8 + 4
 )
-
-// entryFormats lists the formats by number, from 1 on. A proposer writes entryFormat and readsEntryFormat; the others
-// are in the logs of older programs.
-var entryFormats = [...]struct {
-	rules   redis.Rules
-	reads   bool
-	bounded bool
-}{
-	1: {rules: redis.RulesOfSlots},
-	2: {rules: redis.RulesOfRecords},
-	3: {rules: redis.RulesOfRecords, reads: true},
-	4: {rules: redis.RulesOfZeros},
-	5: {rules: redis.RulesOfZeros, reads: true},
-	6: {rules: redis.RulesNow},
-	7: {rules: redis.RulesNow, reads: true},
-	8: {rules: redis.RulesNow, bounded: true},
-	9: {rules: redis.RulesNow, bounded: true, reads: true},
-}
 
 // Writes reports whether an entry of a region's log does more than move the region's term tag and time, its bounds or
 // its membership. It is true for what is no entry of a region.
@@ -122,18 +101,11 @@ func appendReads(entry, set []byte, base uint64) []byte {
 
 // parseEntry returns the header and the encoded commands, which alias entry.
 func parseEntry(entry []byte) (h entryHeader, commands []byte, err error) {
-	if len(entry) < oldHeaderBytes {
-		return h, nil, fmt.Errorf("decode entry: %d bytes, want at least %d", len(entry), oldHeaderBytes)
-	}
-	format := entry[0]
-	if format == 0 || int(format) >= len(entryFormats) {
-		return h, nil, fmt.Errorf("decode entry: format %d, want 1 to %d", format, len(entryFormats)-1)
-	}
-	header := oldHeaderBytes
-	if entryFormats[format].bounded {
-		if header = entryHeaderBytes; len(entry) < header {
-			return h, nil, fmt.Errorf("decode entry: %d bytes, want at least %d", len(entry), header)
-		}
+	switch {
+	case len(entry) > 0 && entry[0] != entryFormat && entry[0] != readsEntryFormat:
+		return h, nil, fmt.Errorf("decode entry: format %d, want %d or %d", entry[0], entryFormat, readsEntryFormat)
+	case len(entry) < entryHeaderBytes:
+		return h, nil, fmt.Errorf("decode entry: %d bytes, want at least %d", len(entry), entryHeaderBytes)
 	}
 	h = entryHeader{
 		term:        binary.BigEndian.Uint64(entry[1:]),
@@ -142,13 +114,10 @@ func parseEntry(entry []byte) (h entryHeader, commands []byte, err error) {
 		store:       topology.StoreID(binary.BigEndian.Uint32(entry[25:])),
 		incarnation: binary.BigEndian.Uint64(entry[29:]),
 		sequence:    binary.BigEndian.Uint64(entry[37:]),
-		rules:       entryFormats[format].rules,
+		bounds:      binary.BigEndian.Uint32(entry[45:]),
 	}
-	if header == entryHeaderBytes {
-		h.bounds = binary.BigEndian.Uint32(entry[oldHeaderBytes:])
-	}
-	commands = entry[header:]
-	if entryFormats[format].reads {
+	commands = entry[entryHeaderBytes:]
+	if entry[0] == readsEntryFormat {
 		if len(commands) < readSetTail {
 			return h, nil, fmt.Errorf("decode entry: read set: %d bytes, want at least %d", len(commands), readSetTail)
 		}

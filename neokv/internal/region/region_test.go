@@ -29,7 +29,7 @@ func call(args ...string) redis.Call {
 
 func TestEntryRoundTrip(t *testing.T) {
 	h := entryHeader{term: 7, timeMS: 1700000000123, version: 3481600000000001234, store: 3, incarnation: 1 << 63,
-		sequence: 42}
+		sequence: 42, bounds: 77}
 	calls := []redis.Call{call("SET", "", "a\x00b"), call("incr", "k"),
 		call("mset", "a", "1", "b", string(make([]byte, 300)))}
 	b := make([]byte, entryHeaderBytes)
@@ -66,12 +66,14 @@ func TestEntryRoundTrip(t *testing.T) {
 
 func TestEntryRefusesGarbage(t *testing.T) {
 	for _, x := range []struct{ name, entry, want string }{
-		{"short", "\x01abc", "decode entry: 4 bytes, want at least 45"},
-		{"format", string(append([]byte{10}, make([]byte, 60)...)), "decode entry: format 10, want 1 to 9"},
+		{"short", "\x08abc", "decode entry: 4 bytes, want at least 49"},
+		{"format", string(append([]byte{10}, make([]byte, 60)...)), "decode entry: format 10, want 8 or 9"},
+		{"an older one", string(append([]byte{7}, make([]byte, 44)...)), "decode entry: format 7, want 8 or 9"},
+		{"empty", "", "decode entry: 0 bytes, want at least 49"},
 		{"no bounds", string(append([]byte{8}, make([]byte, 46)...)), "decode entry: 47 bytes, want at least 49"},
-		{"no read set", string(append([]byte{3}, make([]byte, 50)...)),
+		{"no read set", string(append([]byte{9}, make([]byte, 54)...)),
 			"decode entry: read set: 6 bytes, want at least 12"},
-		{"short read set", string(append(append([]byte{3}, make([]byte, 60)...), 9)),
+		{"short read set", string(append(append([]byte{9}, make([]byte, 64)...), 9)),
 			"decode entry: read set: 5 bytes of 9"},
 	} {
 		if _, _, err := parseEntry([]byte(x.entry)); err == nil || err.Error() != x.want {
@@ -87,8 +89,8 @@ func TestEntryRefusesGarbage(t *testing.T) {
 
 func FuzzParseEntry(f *testing.F) {
 	c := call("SET", "key", "value")
-	f.Add(appendCall(make([]byte, entryHeaderBytes), &c))
-	f.Add(appendReads(appendCall(make([]byte, entryHeaderBytes), &c), []byte("\x01\x04\x03ab"), 7))
+	f.Add(EncodeEntry(1, 2, 3, 4, c))
+	f.Add(appendReads(EncodeEntry(1, 2, 3, 4, c), []byte("\x01\x04\x03ab"), 7))
 	f.Add([]byte{1})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		_, rest, err := parseEntry(b)

@@ -18,7 +18,8 @@ import (
 // entryOf makes one log entry of many calls.
 func entryOf(index uint64, calls ...[][]byte) sm.Entry {
 	cmd := make([]byte, entryHeaderBytes)
-	h := entryHeader{term: 3, timeMS: 1000 + index, version: keys.Version(1000+index, index), store: 9}
+	h := entryHeader{term: 3, timeMS: 1000 + index, version: keys.Version(1000+index, index), store: 9,
+		bounds: 1}
 	h.put(cmd)
 	for _, args := range calls {
 		cmd = appendCall(cmd, &redis.Call{Args: args})
