@@ -17,6 +17,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"neokv.dev/neokv/internal/disk"
+	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
 )
@@ -45,13 +46,9 @@ type folder struct {
 	walDir    string // engine.wal_dir as recorded, absolute; empty for none
 }
 
-// folderFormat is the format of the folders that this program writes. It reads no other. The number rises with every
-// change of the bytes that a folder holds, or of what they mean.
-const folderFormat = 7
-
 // folderRecord is the content of cluster.json.
 type folderRecord struct {
-	Format   int    `json:"format"`
+	Format   int    `json:"format"` // keys.FormatVersion
 	Cluster  string `json:"cluster"`
 	Stores   int    `json:"stores"`
 	Replicas int    `json:"replicas"`
@@ -225,10 +222,10 @@ func readRecord(fsys vfs.FS, dir string) (*folderRecord, error) {
 }
 
 // take gives f the shape that the record r has, and finds the folder's logs. It returns an error if the folder has
-// another format than folderFormat, or if the caller asked for another shape or other logs.
+// another format than keys.FormatVersion, or if the caller asked for another shape or other logs.
 func (f *folder) take(r *folderRecord, asked settings.ClusterKnobs, walDir string) error {
-	if r.Format != folderFormat {
-		return fmt.Errorf("folder %s has format %d; this program reads format %d", f.dir, r.Format, folderFormat)
+	if r.Format != keys.FormatVersion {
+		return fmt.Errorf("folder %s has format %d; this program reads format %d", f.dir, r.Format, keys.FormatVersion)
 	}
 	id, err := hex.DecodeString(r.Cluster)
 	if err != nil || len(id) != len(f.cluster) {
@@ -312,7 +309,7 @@ func (f *folder) journal() string {
 // write writes the folder's record.
 func (f *folder) write() error {
 	text, err := json.MarshalIndent(folderRecord{
-		Format: folderFormat, Cluster: hex.EncodeToString(f.cluster[:]),
+		Format: keys.FormatVersion, Cluster: hex.EncodeToString(f.cluster[:]),
 		Stores: f.shape.Stores, Replicas: f.shape.Replicas, Regions: f.shape.Regions, WALDir: f.walDir,
 	}, "", "  ")
 	if err != nil {

@@ -1,6 +1,8 @@
 package neokv
 
 import (
+	"neokv.dev/neokv/internal/keys"
+
 	"context"
 	"errors"
 	"fmt"
@@ -181,19 +183,19 @@ func TestRefusedFolders(t *testing.T) {
 		}
 	}
 	rest := `"cluster": "00112233445566778899aabbccddeeff", "stores": 3, "replicas": 3, "regions": 8}`
-	for format := range folderFormat + 3 {
-		if format == folderFormat {
+	for format := range keys.FormatVersion + 3 {
+		if format == keys.FormatVersion {
 			continue
 		}
 		text := fmt.Sprintf(`{"format": %d, %s`, format, rest)
 		write(text)
 		startRefused(t, Config{Dir: dir},
-			fmt.Sprintf("folder %s has format %d; this program reads format %d", dir, format, folderFormat))
+			fmt.Sprintf("folder %s has format %d; this program reads format %d", dir, format, keys.FormatVersion))
 		if left, err := os.ReadFile(record); err != nil || string(left) != text {
 			t.Errorf("a refused folder has the record %s, %v; want %s", left, err, text)
 		}
 	}
-	write(fmt.Sprintf(`{"format": %d, "cluster": "zz", "stores": 3, "replicas": 3, "regions": 8}`, folderFormat))
+	write(fmt.Sprintf(`{"format": %d, "cluster": "zz", "stores": 3, "replicas": 3, "regions": 8}`, keys.FormatVersion))
 	startRefused(t, Config{Dir: dir}, `cluster id "zz": want 32 hex digits`)
 	write(`{`)
 	startRefused(t, Config{Dir: dir}, record)

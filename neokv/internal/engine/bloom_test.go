@@ -9,7 +9,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"neokv.dev/neokv/internal/keys"
-	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
 )
 
@@ -117,7 +116,7 @@ func TestBloomBits(t *testing.T) {
 // with; those made anew follow the knob.
 func TestBloomPrefix(t *testing.T) {
 	fs := vfs.NewMem()
-	region := func(i int) keys.Space { return keys.Space{ID: topology.SpaceID(10 + i), Index: 1} }
+	region := func(i int) keys.Space { return keys.Space{ID: int64(10 + i), Index: 1} }
 	user := func(i int) []byte { return fmt.Appendf(nil, "{tag}%02d", i) }
 	sub := func(s keys.Space, i, field int) []byte {
 		return s.AppendSubkey(nil, 5, user(i), 1, fmt.Appendf(nil, "field%02d", field))

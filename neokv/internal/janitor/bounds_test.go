@@ -15,7 +15,7 @@ import (
 	"neokv.dev/neokv/settings"
 )
 
-// This file tests regions that share a data space, and bounds that change.
+// This file tests regions side by side in one engine, and bounds that change.
 
 // populate stores an orphan with its elements, and an expired string, under some keys of all slots. It returns what of
 // that is not in the test region.

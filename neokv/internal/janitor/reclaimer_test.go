@@ -46,7 +46,7 @@ func openReclaimed(t testing.TB, fs *disk.FS) *reclaimed {
 func reclaimedOver(t testing.TB, e *engine.Engine, fs *disk.FS) *reclaimed {
 	t.Helper()
 	r := region.New(region.Options{
-		Region: testRegion, Index: 1, Store: 1, Engine: e, Failed: fs.Failed, Fence: fs.Fence,
+		Region: testRegion, Space: keys.Space{ID: keys.DataSpace, Index: 1}, Store: 1, Engine: e, Failed: fs.Failed, Fence: fs.Fence,
 		Knobs: settings.RaftKnobs{RaftConstants: settings.RaftConstants{SnapshotBytes: 1 << 30}},
 	})
 	if _, err := r.StateMachine().Open(nil); err != nil {
@@ -405,7 +405,7 @@ func reclaimForms(t *testing.T, f Faults) {
 			t.Fatal(err)
 		}
 	}
-	state := keys.RegionState{ApplyIndex: 5, Space: s.ID, Slots: testRegion.Slots, Version: 1}
+	state := keys.RegionState{ApplyIndex: 5, Slots: testRegion.Slots, Version: 1}
 	if err := b.Set(keys.AppendRegionState(nil, testRegion.ID), state.Append(nil)); err != nil {
 		t.Fatal(err)
 	}

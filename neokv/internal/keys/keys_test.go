@@ -73,7 +73,7 @@ func TestByteOrderOfKeys(t *testing.T) {
 	rng := random(t)
 	pick := func() parts {
 		return parts{
-			Space{topology.SpaceID(rng.IntN(3) - 1), topology.IndexID(rng.IntN(2))}, topology.Slot(rng.IntN(2) * 255),
+			Space{int64(rng.IntN(3) - 1), topology.IndexID(rng.IntN(2))}, topology.Slot(rng.IntN(2) * 255),
 			randomBytes(rng, 2), uint64(rng.IntN(2)), float64(rng.IntN(3) - 1), randomBytes(rng, 2),
 		}
 	}
@@ -141,7 +141,7 @@ func TestBoundsOfRaftAndMetaInfo(t *testing.T) {
 				t.Errorf("entry %d of region %d in [5, end] of region 1: %v", index, region, got)
 			}
 		}
-		orphan := Orphan{Space: Space{topology.SpaceID(region), 1}, Slot: 100, User: []byte("k"), Version: 1}
+		orphan := Orphan{Space: Space{int64(region), 1}, Slot: 100, User: []byte("k"), Version: 1}
 		for _, slots := range []topology.SlotRange{{First: 0, Last: 100}, {First: 100, Last: 16383},
 			{First: 101, Last: 16383}, {First: 0, Last: 99}} {
 			lower, upper = Space{1, 1}.OrphanBounds(slots)
@@ -173,9 +173,9 @@ func TestSuccessor(t *testing.T) {
 func TestErrorsNameTheLimit(t *testing.T) {
 	list := Metadata{Type: List, Version: 1, Size: 1, Head: 1, Tail: 2}
 	long := Metadata{Type: String, Version: 1, Size: 100_000}
-	state := (&RegionState{ApplyIndex: 1, Space: 1, Slots: topology.SlotRange{Last: 3}, Version: 1}).Append(nil)
+	state := (&RegionState{ApplyIndex: 1, Slots: topology.SlotRange{Last: 3}, Version: 1}).Append(nil)
 	held := (&ReplicaRecord{ID: 1, Peers: []topology.Peer{{Store: 1, Replica: 1}}}).Append(nil)
-	identity := (&StoreIdentity{FormatVersion: FormatVersion, Store: 1}).Append(nil)
+	identity := (&StoreIdentity{Store: 1}).Append(nil)
 	orphan := Orphan{Space: Space{1, 1}, User: []byte("k"), Type: Hash}
 	metadataKey := Space{1, 1}.AppendMetadataOf(nil, []byte("key"))
 	with := func(b []byte, at int, to byte) []byte { b = slices.Clone(b); b[at] = to; return b }
@@ -210,21 +210,18 @@ func TestErrorsNameTheLimit(t *testing.T) {
 		{redis(append(slices.Clone(metadataKey), 'x')), "redis key: 1 bytes behind the user key, want none"},
 		{redis(with(metadataKey, 0, 1)), "redis key: in raft_log"},
 		{redis(with(metadataKey, 0, 77)), "redis key: in keyspace 77"},
-		{region(nil), "region state: format , want 1 to 3"},
-		{region(state[:72]), "region state: there is no phase"},
-		{region(state[:69]), "region state: 2 bytes behind the data space, want 4 slots at least"},
-		{region(state[:65]), "region state: 65 bytes, want 66"},
+		{region(nil), "region state: 0 bytes, want at least 70"},
+		{region(state[:71]), "region state: there is no phase"},
+		{region(state[:69]), "region state: 69 bytes, want at least 70"},
 		{region(append(slices.Clone(state), 0)), "region state: 1 bytes too much"},
-		{region(with(state, 72, 1)), "region state: the bounds are cut short"},
-		{region(with(state, 0, 1)), "region state: 73 bytes, want 58"},
-		{region(with(state, 0, 2)), "region state: 73 bytes, want 66"},
-		{region(with(state, 0, 4)), "region state: format 04, want 1 to 3"},
-		{region(with(state, 66, 0)), "region state: data space 0, version 1; want 1 at least"},
-		{region(with(state, 71, 0)), "region state: data space 1, version 0; want 1 at least"},
-		{region(with(state, 68, 4)), "region state: slots 4 to 3, want an ascending range up to 16383"},
-		{region(with(state, 69, 0x40)), "region state: slots 0 to 16387, want an ascending range up to 16383"},
-		{region(with(state, 72, 0x30)), "region state: phase 3, change 0, want less than 3 and 6"},
-		{region(append(with(state, 72, 6), 1, 1)), "region state: phase 0, change 6, want less than 3 and 6"},
+		{region(with(state, 71, 1)), "region state: the bounds are cut short"},
+		{region(with(state, 0, 3)), "region state: format 3, want 4"},
+		{region(with(state, 0, 5)), "region state: format 5, want 4"},
+		{region(with(state, 70, 0)), "region state: version 0, want at least 1"},
+		{region(with(state, 67, 4)), "region state: slots 4 to 3, want an ascending range up to 16383"},
+		{region(with(state, 68, 0x40)), "region state: slots 0 to 16387, want an ascending range up to 16383"},
+		{region(with(state, 71, 0x30)), "region state: phase 3, change 0, want less than 3 and 6"},
+		{region(append(with(state, 71, 6), 1, 1)), "region state: phase 0, change 6, want less than 3 and 6"},
 		{replica(nil), "replica: 0 bytes, want format 1 and at least 12"},
 		{replica(held[:11]), "replica: 11 bytes, want format 1 and at least 12"},
 		{replica(with(held, 0, 2)), "replica: 24 bytes, want format 1 and at least 12"},
@@ -239,7 +236,7 @@ func TestErrorsNameTheLimit(t *testing.T) {
 		{raft(with(AppendRaft(nil, 1, LogMeta), 0, 3)), "raft log key: in data"},
 		{store(identity[:4]), "store identity: 4 bytes, want 25"},
 		{store(with(identity, 0, 9)), "store identity: format 9, want 1"},
-		{store(with(identity, 4, 9)), "store identity: storage format version 9, this program reads 1"},
+		{store(with(identity, 4, 9)), "store identity: the store has format 9; this program reads format 8"},
 		{store(identity[:24]), "store identity: 24 bytes, want 25"},
 		{orphanOf(orphan.AppendKey(nil)[:31], nil), "orphan key: 31 bytes, want at least 32"},
 		{metadata(with(list.Append(nil), 0, 0x93)), "metadata: flags 0x93, want bit 7 set and bits 4-6 clear"},
@@ -265,21 +262,20 @@ func FuzzParse(f *testing.F) {
 	f.Add(space.AppendMetadataOf(nil, []byte("key")), AppendString(nil, 1, []byte("v")))
 	f.Add(space.AppendScoreKey(nil, 1, []byte("key"), 2, 1.5, []byte("m")), (&Metadata{Type: List}).Append(nil))
 	f.Add(space.AppendCollection(nil, ZSetRank, 1, []byte("key"), 2), AppendRankGroup(nil, []uint64{1, 300}))
-	f.Add(space.AppendLegacy(nil, 1, []byte("key")), (&RegionState{KeysExact: true, Space: 1, Version: 1}).Append(nil))
-	f.Add(space.AppendMetadata(nil, 1, nil), append([]byte{slotlessStateFormat}, make([]byte, slotlessStateLen-1)...))
-	f.Add(AppendReplica(nil, 1), append([]byte{boundlessStateFormat}, make([]byte, boundlessStateLen-1)...))
-	long := (&RegionState{KeysExact: true, Space: 1, Version: 1}).Append(nil)
+	f.Add(space.AppendLegacy(nil, 1, []byte("key")), (&RegionState{KeysExact: true, Version: 1}).Append(nil))
+	f.Add(space.AppendMetadata(nil, 1, nil), goldenState.Append(nil))
+	long := (&RegionState{KeysExact: true, Version: 1}).Append(nil)
 	long = append(long[:len(long)-2], 0x81, 0, 0) // a version of two bytes, where one would do
 	f.Add([]byte{}, long)
 	f.Add(AppendReplica(nil, 7),
 		(&ReplicaRecord{ID: 2, Joins: true, Peers: []topology.Peer{{Store: 1, Replica: 2}}}).Append(nil))
-	f.Add(AppendLogEntry(nil, 1, 2), (&StoreIdentity{FormatVersion: FormatVersion}).Append(nil))
+	f.Add(AppendLogEntry(nil, 1, 2), (&StoreIdentity{}).Append(nil))
 	f.Add(orphan.AppendKey(nil), orphan.Append(nil))
 	f.Add(space.AppendSubkey(nil, 1, []byte("key"), 2, make([]byte, 8)),
 		(&Metadata{Type: String, Version: 2, Size: 100_000}).Append(nil))
 	f.Add([]byte{5, 18: 0xff, 19: 0xff, 20: 0xff, 21: 0xff, 22: 0xff}, []byte{0x81})
 
-	// Whatever parses is what Append makes of it, byte for byte unless it is of an older format; nothing panics.
+	// Whatever parses is what Append makes of it, byte for byte; nothing panics.
 	f.Fuzz(func(t *testing.T, key, value []byte) {
 		if n := CollectionLen(key); n > len(key) || n < min(len(key), UserKeyEnd(key)) {
 			t.Errorf("CollectionLen(%x) = %d", key, n)
@@ -314,17 +310,7 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 		if s, err := ParseRegionState(value); err == nil {
-			if s.Bounded() != (value[0] == regionStateFormat) {
-				t.Errorf("region state %+v of format %d: bounded %v", s, value[0], s.Bounded())
-			}
-			if s.Bounded() {
-				equal(t, "region state", s.Append(nil), value)
-			} else { // the machine gives it bounds before it writes it
-				s.Space, s.Version = 1, 1
-				if parsed, err := ParseRegionState(s.Append(nil)); err != nil || parsed != s {
-					t.Errorf("region state %+v, and then %+v, %v", s, parsed, err)
-				}
-			}
+			equal(t, "region state", s.Append(nil), value)
 		}
 		if id, err := ParseReplicaKey(key); err == nil {
 			equal(t, "replica key", AppendReplica(nil, id), key)

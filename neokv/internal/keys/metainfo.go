@@ -20,7 +20,7 @@ import (
 //	[tag][7][region i64]               replica             ReplicaRecord
 //
 // The metadata key in an orphan record's key is in the form of the specification, without its tag; since it begins with
-// the data space and the slot, a region's orphan records are one range. Every value begins with a format byte.
+// the space and the slot, a region's orphan records are one range. Every value begins with a format byte.
 type Category byte
 
 const (
@@ -33,19 +33,17 @@ const (
 	CategoryReplica    Category = 7
 )
 
-// FormatVersion is the version of the storage format of a store. Version 1 has no records of replicas and no bounds in
-// region states; a store of that version is brought to this one when it is opened. Others are refused.
-const FormatVersion, oldFormatVersion = 2, 1
+// FormatVersion is the format of all that is stored: of the data folder and of each store in it. It rises with every
+// change of stored bytes, or of what they mean. A program reads no other.
+const FormatVersion = 8
 
 // The format byte of each record of meta_info that this package writes.
 const (
-	storeIdentityFormat  = 1
-	slotlessStateFormat  = 1 // is only read, as is the next
-	boundlessStateFormat = 2
-	regionStateFormat    = 3
-	orphanFormat         = 1
-	stageFormat          = 1
-	replicaFormat        = 1
+	storeIdentityFormat = 1
+	regionStateFormat   = 4
+	orphanFormat        = 1
+	stageFormat         = 1
+	replicaFormat       = 1
 )
 
 func appendCategory(dst []byte, c Category) []byte { return append(dst, byte(MetaInfo), byte(c)) }
@@ -73,24 +71,22 @@ func CategoryBounds(c Category) (lower, upper []byte) {
 
 // StoreIdentity says to which store of which cluster a folder belongs.
 //
-//	[format u8 = 1][storage format version u32][cluster id 16 bytes][store u32]   25 bytes
+//	[format u8 = 1][FormatVersion u32][cluster id 16 bytes][store u32]   25 bytes
 type StoreIdentity struct {
-	FormatVersion uint32
-	Cluster       [16]byte // random, made at the cluster's first boot
-	Store         topology.StoreID
+	Cluster [16]byte // random, made at the cluster's first boot
+	Store   topology.StoreID
 }
 
 const storeIdentityLen = 1 + 4 + 16 + 4
 
 // Append appends the record.
 func (s *StoreIdentity) Append(dst []byte) []byte {
-	dst = binary.BigEndian.AppendUint32(append(dst, storeIdentityFormat), s.FormatVersion)
+	dst = binary.BigEndian.AppendUint32(append(dst, storeIdentityFormat), FormatVersion)
 	dst = append(dst, s.Cluster[:]...)
 	return binary.BigEndian.AppendUint32(dst, uint32(s.Store))
 }
 
-// ParseStoreIdentity decodes the record. It returns what it could read together with the error for another storage
-// format.
+// ParseStoreIdentity decodes the record.
 func ParseStoreIdentity(b []byte) (s StoreIdentity, err error) {
 	if len(b) < 1+4 {
 		return s, fmt.Errorf("store identity: %d bytes, want %d", len(b), storeIdentityLen)
@@ -98,10 +94,8 @@ func ParseStoreIdentity(b []byte) (s StoreIdentity, err error) {
 	if b[0] != storeIdentityFormat {
 		return s, fmt.Errorf("store identity: format %d, want %d", b[0], storeIdentityFormat)
 	}
-	s.FormatVersion = binary.BigEndian.Uint32(b[1:])
-	if s.FormatVersion != FormatVersion && s.FormatVersion != oldFormatVersion {
-		return s, fmt.Errorf("store identity: storage format version %d, this program reads %d and %d", s.FormatVersion,
-			oldFormatVersion, FormatVersion)
+	if have := binary.BigEndian.Uint32(b[1:]); have != FormatVersion {
+		return s, fmt.Errorf("store identity: the store has format %d; this program reads format %d", have, FormatVersion)
 	}
 	if len(b) != storeIdentityLen {
 		return s, fmt.Errorf("store identity: %d bytes, want %d", len(b), storeIdentityLen)
@@ -114,7 +108,7 @@ func ParseStoreIdentity(b []byte) (s StoreIdentity, err error) {
 // RegionState is the state of a region that all its replicas must agree on, besides the data. Every apply batch writes
 // it.
 //
-//	offset 0  format u8 = 3
+//	offset 0  format u8 = 4
 //	       1  apply index u64
 //	       9  region time u64, Unix ms
 //	      17  last version u64
@@ -124,13 +118,11 @@ func ParseStoreIdentity(b []byte) (s StoreIdentity, err error) {
 //	      42  apply index of the last write of a legacy string u64
 //	      50  apply index of the last write of a collection u64
 //	      58  where there may be collections u64: bit slot%64
-//	      66  data space uvarint, first slot u16, last slot u16, version of the bounds uvarint
+//	      66  first slot u16, last slot u16, version of the bounds uvarint
 //	          phase and the kind of the open change u8: 16 * phase + kind
 //	          if there is an open change: the other region uvarint, begun uvarint
 //
-// What follows offset 66 is short, since every apply batch has it: 7 bytes mostly.
-// Format 2 ends at 66: the bounds were settings then. Format 1 ends at 58. Where a collection has been written there may
-// be some in all slots then.
+// What follows offset 66 is short, since every apply batch has it: 6 bytes mostly.
 type RegionState struct {
 	ApplyIndex  uint64
 	TimeMS      uint64 // region time, Unix ms
@@ -142,7 +134,6 @@ type RegionState struct {
 	CollectedAt uint64 // apply index of the last write of a collection, 0 for none
 	CollectedIn uint64 // SlotBit of every slot that may hold a collection, 0 where CollectedAt is
 
-	Space   topology.SpaceID // 0 in a record of format 1 or 2, which has none of the following
 	Slots   topology.SlotRange
 	Version uint64 // of the bounds, from 1
 	Phase   RegionPhase
@@ -193,9 +184,8 @@ func (s *RegionState) Unblind() uint64 {
 }
 
 const (
-	slotlessStateLen  = 58
-	boundlessStateLen = 66
-	regionKeysExact   = 1
+	regionStateFixed = 66 // what comes before the bounds
+	regionKeysExact  = 1
 )
 
 // AllSlots has the SlotBit of all slots.
@@ -218,7 +208,6 @@ func (s *RegionState) Append(dst []byte) []byte {
 	for _, v := range [...]uint64{s.LegacyAt, s.CollectedAt, s.CollectedIn} {
 		dst = binary.BigEndian.AppendUint64(dst, v)
 	}
-	dst = binary.AppendUvarint(dst, uint64(s.Space))
 	dst = binary.BigEndian.AppendUint16(dst, uint16(s.Slots.First))
 	dst = binary.BigEndian.AppendUint16(dst, uint16(s.Slots.Last))
 	dst = binary.AppendUvarint(dst, s.Version)
@@ -232,15 +221,11 @@ func (s *RegionState) Append(dst []byte) []byte {
 
 // ParseRegionState decodes the record.
 func ParseRegionState(b []byte) (s RegionState, err error) {
-	if len(b) == 0 || b[0] == 0 || b[0] > regionStateFormat {
-		return s, fmt.Errorf("region state: format %x, want 1 to %d", b[:min(1, len(b))], regionStateFormat)
+	if len(b) > 0 && b[0] != regionStateFormat {
+		return s, fmt.Errorf("region state: format %d, want %d", b[0], regionStateFormat)
 	}
-	least := boundlessStateLen
-	if b[0] == slotlessStateFormat {
-		least = slotlessStateLen
-	}
-	if len(b) < least || b[0] < regionStateFormat && len(b) > least {
-		return s, fmt.Errorf("region state: %d bytes, want %d", len(b), least)
+	if least := regionStateFixed + 4; len(b) < least {
+		return s, fmt.Errorf("region state: %d bytes, want at least %d", len(b), least)
 	}
 	if b[41]&^regionKeysExact != 0 {
 		return s, fmt.Errorf("region state: flags %#02x, want no bit but 0", b[41])
@@ -251,16 +236,11 @@ func ParseRegionState(b []byte) (s RegionState, err error) {
 	s.KeysExact = b[41]&regionKeysExact != 0
 	s.LegacyAt = binary.BigEndian.Uint64(b[42:])
 	s.CollectedAt = binary.BigEndian.Uint64(b[50:])
-	switch {
-	case b[0] > slotlessStateFormat:
-		s.CollectedIn = binary.BigEndian.Uint64(b[58:])
-	case s.CollectedAt != 0:
-		s.CollectedIn = AllSlots
-	}
-	if b[0] < regionStateFormat {
-		return s, nil
-	}
-	rest := b[boundlessStateLen:]
+	s.CollectedIn = binary.BigEndian.Uint64(b[58:])
+	rest := b[regionStateFixed:]
+	s.Slots.First = topology.Slot(binary.BigEndian.Uint16(rest))
+	s.Slots.Last = topology.Slot(binary.BigEndian.Uint16(rest[2:]))
+	rest = rest[4:]
 	number := func() (x uint64) {
 		n := 0
 		x, n = binary.Uvarint(rest)
@@ -274,13 +254,6 @@ func ParseRegionState(b []byte) (s RegionState, err error) {
 		rest = rest[n:]
 		return x
 	}
-	s.Space = topology.SpaceID(number())
-	if len(rest) < 4 {
-		return s, fmt.Errorf("region state: %d bytes behind the data space, want 4 slots at least", len(rest))
-	}
-	s.Slots.First = topology.Slot(binary.BigEndian.Uint16(rest))
-	s.Slots.Last = topology.Slot(binary.BigEndian.Uint16(rest[2:]))
-	rest = rest[4:]
 	s.Version = number()
 	if len(rest) == 0 {
 		return s, errors.New("region state: there is no phase")
@@ -293,8 +266,8 @@ func ParseRegionState(b []byte) (s RegionState, err error) {
 	case err != nil:
 	case len(rest) > 0:
 		err = fmt.Errorf("region state: %d bytes too much", len(rest))
-	case s.Space <= 0 || s.Version == 0:
-		err = fmt.Errorf("region state: data space %d, version %d; want 1 at least", s.Space, s.Version)
+	case s.Version == 0:
+		err = errors.New("region state: version 0, want at least 1")
 	case s.Slots.First > s.Slots.Last || s.Slots.Last >= topology.SlotCount:
 		err = fmt.Errorf("region state: slots %d to %d, want an ascending range up to %d", s.Slots.First, s.Slots.Last,
 			topology.SlotCount-1)
@@ -304,9 +277,6 @@ func ParseRegionState(b []byte) (s RegionState, err error) {
 	}
 	return s, err
 }
-
-// Bounded reports whether the state has bounds.
-func (s *RegionState) Bounded() bool { return s.Space != 0 }
 
 // AppendStage appends the key of the stage of a region.
 func AppendStage(dst []byte, region topology.RegionID) []byte {
@@ -449,7 +419,7 @@ func ParseOrphan(key, value []byte) (o Orphan, err error) {
 	if n := UserKeyOffset + uint64(binary.BigEndian.Uint32(key[1+PrefixLen+2:])); uint64(end-1) != n {
 		return o, fmt.Errorf("orphan key: %d bytes, want %d", len(key), 1+n+VersionLen)
 	}
-	o.Space = Space{ID: topology.SpaceID(I64(key[2:])), Index: topology.IndexID(I64(key[10:]))}
+	o.Space = Space{ID: I64(key[2:]), Index: topology.IndexID(I64(key[10:]))}
 	o.Slot = topology.Slot(binary.BigEndian.Uint16(key[1+PrefixLen:]))
 	o.User = key[1+UserKeyOffset : end : end]
 	o.Version = binary.BigEndian.Uint64(key[end:])

@@ -8,8 +8,8 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// Space says where Redis data is: it makes the 16 bytes that all keys of a data space share within a keyspace. The keys
-// of the regions of one space differ in their slots alone.
+// Space says where Redis data is: it makes the 16 bytes that all keys of Redis data share within a keyspace. Regions tell
+// their keys apart by slot alone.
 //
 //	redis_metadata    [tag][space i64][index i64] [slot u16][user key length u32][user key]
 //	data              ... the same with tag 3 ...  [version u64][subkey]
@@ -22,11 +22,13 @@ import (
 // The length before the user key keeps keys of one slot from being prefixes of each other; so the subkeys of one
 // version of one collection are one contiguous range.
 type Space struct {
-	ID    topology.SpaceID
+	ID    int64
 	Index topology.IndexID
 }
 
 const (
+	// DataSpace is the ID of the Space in which all regions have their data.
+	DataSpace = 1
 	// PrefixLen is the length of what all keys of a Space share within a keyspace: tag, space, index.
 	PrefixLen = 1 + 8 + 8
 	// UserKeyOffset is where the user key begins.
@@ -38,7 +40,7 @@ const (
 // AppendPrefix appends the PrefixLen bytes with which every key of the space in keyspace ks begins.
 func (s Space) AppendPrefix(dst []byte, ks Keyspace) []byte {
 	dst = append(dst, byte(ks))
-	dst = AppendI64(dst, int64(s.ID))
+	dst = AppendI64(dst, s.ID)
 	return AppendI64(dst, int64(s.Index))
 }
 
@@ -132,7 +134,7 @@ func ParseRedis(key []byte) (RedisKey, error) {
 	}
 	return RedisKey{
 		Keyspace: ks,
-		Space:    Space{ID: topology.SpaceID(I64(key[1:])), Index: topology.IndexID(I64(key[9:]))},
+		Space:    Space{ID: I64(key[1:]), Index: topology.IndexID(I64(key[9:]))},
 		Slot:     topology.Slot(binary.BigEndian.Uint16(key[PrefixLen:])),
 		User:     key[UserKeyOffset:end:end],
 		Rest:     key[end:],

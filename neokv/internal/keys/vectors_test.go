@@ -34,7 +34,7 @@ type golden struct {
 		Hex   unhex
 	}
 	MetadataKey []struct {
-		Space topology.SpaceID `json:"region_id,string"`
+		Space int64 `json:"region_id,string"`
 		Index topology.IndexID `json:"index_id,string"`
 		User  unhex            `json:"user_key"`
 		Hex   unhex
@@ -68,7 +68,7 @@ type golden struct {
 		Value   unhex
 	} `json:"score_key"`
 	Legacy []struct {
-		Space    topology.SpaceID `json:"region_id,string"`
+		Space    int64 `json:"region_id,string"`
 		Index    topology.IndexID `json:"index_id,string"`
 		User     unhex            `json:"user_key"`
 		Key      unhex            `json:"key_hex"`
@@ -322,16 +322,16 @@ func TestOwnLayouts(t *testing.T) {
 		{"block key", append(AppendScore(rank(RankBlock), -1), "n"...), fooRank + "02" + "400fffffffffffff" + "6e"},
 		{"block", AppendRankBlock(nil), "01"},
 		{"store identity key", AppendStoreIdentity(nil), "0401"},
-		{"store identity", (&StoreIdentity{FormatVersion: 1, Cluster: [16]byte{0: 0xaa, 15: 0xbb},
+		{"store identity", (&StoreIdentity{Cluster: [16]byte{0: 0xaa, 15: 0xbb},
 			Store: 2}).Append(nil),
-			"01" + "00000001" + "aa0000000000000000000000000000bb" + "00000002"},
+			"01" + "00000008" + "aa0000000000000000000000000000bb" + "00000002"},
 		{"region state key", AppendRegionState(nil, 7), "04028000000000000007"},
 		{"region state", goldenState.Append(nil),
-			"03" + "0000000000000001" + "0000000000000002" + "0000000000000003" + "0000000000000004" +
+			"04" + "0000000000000001" + "0000000000000002" + "0000000000000003" + "0000000000000004" +
 				"0000000000000005" + "01" +
 				"0000000000000006" + "0000000000000007" + "0000000000000008" +
-				"09" + "000a" + "3fff" + "0b" + "15" + "0c" + "0d"},
-		{"region state without a change", (&RegionState{Space: 300, Version: 1}).Append(nil)[66:], "ac02" + "0000" + "0000" + "01" + "00"},
+				"000a" + "3fff" + "0b" + "15" + "0c" + "0d"},
+		{"region state without a change", (&RegionState{Version: 300}).Append(nil)[66:], "0000" + "0000" + "ac02" + "00"},
 		{"replica key", AppendReplica(nil, 7), "04078000000000000007"},
 		{"replica", (&ReplicaRecord{ID: 1, Joins: true, Peers: []topology.Peer{{Store: 2, Replica: 3}, {Store: 4, Replica: 5}}}).
 			Append(nil),
@@ -355,37 +355,11 @@ func TestOwnLayouts(t *testing.T) {
 // goldenState is a region that its left neighbour takes over.
 var goldenState = RegionState{ApplyIndex: 1, TimeMS: 2, LastVersion: 3, TermTag: 4, KeyCount: 5, KeysExact: true,
 	LegacyAt: 6, CollectedAt: 7, CollectedIn: 8,
-	Space: 9, Slots: topology.SlotRange{First: 10, Last: 16383}, Version: 11, Phase: Frozen,
+	Slots: topology.SlotRange{First: 10, Last: 16383}, Version: 11, Phase: Frozen,
 	Change: RegionChange{Kind: Leaving, Other: 12, Begun: 13}}
 
 func TestRegionStateReadsBack(t *testing.T) {
 	if got, err := ParseRegionState(goldenState.Append(nil)); err != nil || got != goldenState {
 		t.Errorf("ParseRegionState = %+v, %v; want %+v", got, err, goldenState)
-	}
-}
-
-// TestOldRegionState: formats 1 and 2 have no bounds. Format 1 knows that there may be collections, and not where.
-func TestOldRegionState(t *testing.T) {
-	const head = "0000000000000001" + "0000000000000002" + "0000000000000003" + "0000000000000004" +
-		"0000000000000005" + "01" +
-		"0000000000000006"
-	for _, c := range []struct {
-		format, collected string
-		at, in            uint64
-	}{
-		{"01", "0000000000000007", 7, AllSlots},
-		{"01", "0000000000000000", 0, 0},
-		{"02", "0000000000000007" + "0000000000000008", 7, 8},
-		{"02", "0000000000000000" + "0000000000000000", 0, 0},
-	} {
-		b, err := hex.DecodeString(c.format + head + c.collected)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want := RegionState{ApplyIndex: 1, TimeMS: 2, LastVersion: 3, TermTag: 4, KeyCount: 5, KeysExact: true,
-			LegacyAt: 6, CollectedAt: c.at, CollectedIn: c.in}
-		if got, err := ParseRegionState(b); err != nil || got != want || got.Bounded() {
-			t.Errorf("ParseRegionState(%x) = %+v, %v; want %+v", b, got, err, want)
-		}
 	}
 }

@@ -41,8 +41,7 @@ type Map struct {
 	Stores  []Member          `json:"stores"`
 	Regions []topology.Region `json:"regions"` // by first slot, as their leaders have reported them
 	Tables  []SystemTable     `json:"tables"`
-	// NextReplica and NextRegion are the next ids to hand out. NextRegion is 0 in the maps of older programs; nextRegion
-	// then knows the id.
+	// NextReplica and NextRegion are the next ids to hand out.
 	NextReplica topology.ReplicaID `json:"next_replica"`
 	NextRegion  topology.RegionID  `json:"next_region"`
 }
@@ -88,17 +87,6 @@ func (m *Map) ByID() map[topology.RegionID]*topology.Region {
 	return all
 }
 
-// nextRegion returns the next region id to hand out.
-func (m *Map) nextRegion() topology.RegionID {
-	next := max(m.NextRegion, 1)
-	if m.NextRegion == 0 {
-		for i := range m.Regions {
-			next = max(next, m.Regions[i].ID+1)
-		}
-	}
-	return next
-}
-
 // Check returns an error unless the map can be routed by: the ids of stores and regions are different, and regions have
 // slots that exist and that no other region has. A map that was decoded may be anything.
 func (m *Map) Check() error {
@@ -127,8 +115,7 @@ func (m *Map) Check() error {
 }
 
 // Initial returns the map of a new cluster. It splits the slots evenly over the regions and puts each region on
-// consecutive stores, the first of which should lead it. So leaders and replicas are spread evenly. All regions are in
-// one data space.
+// consecutive stores, the first of which should lead it. So leaders and replicas are spread evenly.
 func Initial(cluster string, shape settings.ClusterKnobs) *Map {
 	m := &Map{
 		Cluster: cluster, Tables: []SystemTable{{Name: RedisTable, Index: 1}}, NextReplica: 1,
@@ -140,7 +127,7 @@ func Initial(cluster string, shape settings.ClusterKnobs) *Map {
 		m.Stores = append(m.Stores, Member{ID: id, NodeID: hex.EncodeToString(sum[:])})
 	}
 	for i, slots := range topology.SplitEvenly(shape.Regions) {
-		r := topology.Region{ID: topology.RegionID(i + 1), Space: 1, Slots: slots, Version: 1, ConfVersion: 1}
+		r := topology.Region{ID: topology.RegionID(i + 1), Slots: slots, Version: 1, ConfVersion: 1}
 		for j := range shape.Replicas {
 			r.Peers = append(r.Peers, topology.Peer{Store: m.Stores[(i+j)%shape.Stores].ID, Replica: m.NextReplica})
 			m.NextReplica++
@@ -287,7 +274,7 @@ func (c *change) apply(m *Map) (after *Map, data []byte) {
 		next.Version = 1
 		return &next, nil
 	case a != nil && m.Version != 0 && min(a.Regions, a.Replicas) >= 0 && max(a.Regions, a.Replicas) <= maxAllocate:
-		got := allocated{Region: m.nextRegion(), Replica: m.NextReplica}
+		got := allocated{Region: m.NextRegion, Replica: m.NextReplica}
 		if got.Region >= maxID || got.Replica >= maxID {
 			break
 		}
@@ -310,7 +297,6 @@ func (c *change) apply(m *Map) (after *Map, data []byte) {
 type metaMachine struct {
 	o       Options
 	current atomic.Pointer[Map]
-	whole   bool // the engine has the map in one record, as an older program wrote it
 }
 
 // Open implements sm.IOnDiskStateMachine.
@@ -318,7 +304,6 @@ func (m *metaMachine) Open(<-chan struct{}) (uint64, error) {
 	s, err := readState(m.o.Engine)
 	if err == nil && s.m != nil {
 		m.current.Store(s.m)
-		m.whole = s.whole
 	}
 	return s.index, err
 }
@@ -354,14 +339,13 @@ func (m *metaMachine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 // commit makes next the map, and index the apply index.
 func (m *metaMachine) commit(next *Map, index uint64) error {
 	b := m.o.Engine.NewBatch()
-	if err := writeState(b, m.current.Load(), next, index, m.whole); err != nil {
+	if err := writeState(b, m.current.Load(), next, index); err != nil {
 		b.Close()
 		return err
 	}
 	if err := b.Commit(false); err != nil {
 		return err
 	}
-	m.whole = false
 	m.current.Store(next)
 	m.o.Changed()
 	return nil
@@ -393,10 +377,11 @@ func (m *metaMachine) PrepareSnapshot() (any, error) {
 	if err != nil || s.m == nil {
 		return []byte(nil), nil
 	}
-	return encodeState(wholeFormat, s.index, s.m)
+	return encodeState(s.index, s.m)
 }
 
-// SaveSnapshot implements sm.IOnDiskStateMachine. A snapshot is [state of format 1][CRC-32C of it u32].
+// SaveSnapshot implements sm.IOnDiskStateMachine. A snapshot is [state][CRC-32C of it u32]; its map has
+// the regions.
 func (m *metaMachine) SaveSnapshot(prepared any, w io.Writer, _ <-chan struct{}) error {
 	value := prepared.([]byte)
 	if m.o.Failed() != nil {
@@ -437,9 +422,6 @@ func (m *metaMachine) install(r io.Reader) (err error) {
 		return fmt.Errorf("checksum %08x, want %08x", sum, want)
 	}
 	next, err := parseState(value)
-	if err == nil && !next.whole {
-		err = fmt.Errorf("decode state: format %d, want %d", stateFormat, wholeFormat)
-	}
 	if err != nil {
 		return err
 	}

@@ -17,10 +17,8 @@ import (
 //	name "map"                 [format u8 = 2][apply index u64][map as JSON, without its regions]
 //	name "region/" [id u64]    [format u8 = 1][region as JSON]
 //
-// Older programs had all of it in the first record. Such a record has format 1, and its JSON has the regions. The first
-// change converts it. Snapshots have the state in this form.
+// A snapshot has the state as in the first record, but with the regions.
 const (
-	wholeFormat  = 1
 	stateFormat  = 2
 	regionFormat = 1
 )
@@ -45,7 +43,6 @@ func regionBounds() (lower, upper []byte) {
 type savedState struct {
 	m     *Map
 	index uint64 // apply index
-	whole bool   // all of it was in one record
 }
 
 // readState reads the records.
@@ -56,7 +53,7 @@ func readState(e *engine.Engine) (s savedState, err error) {
 	if err != nil || !ok {
 		return savedState{}, err
 	}
-	if s, err = parseState(value); err == nil && !s.whole {
+	if s, err = parseState(value); err == nil {
 		err = readRegions(view, s.m)
 	}
 	if err != nil {
@@ -91,19 +88,18 @@ func readRegions(view *engine.View, m *Map) (err error) {
 	return m.Check()
 }
 
-// parseState decodes the record of the map. Only one of format 1 has regions.
+// parseState decodes the record of the map, or a snapshot.
 func parseState(value []byte) (s savedState, err error) {
-	if len(value) < 9 || value[0] != stateFormat && value[0] != wholeFormat {
-		return savedState{}, fmt.Errorf("decode state: %d bytes, want format %d or %d and at least 9", len(value),
-			wholeFormat, stateFormat)
+	if len(value) > 0 && value[0] != stateFormat {
+		return savedState{}, fmt.Errorf("decode state: format %d, want %d", value[0], stateFormat)
 	}
-	s = savedState{m: new(Map), index: binary.BigEndian.Uint64(value[1:]), whole: value[0] == wholeFormat}
+	if len(value) < 9 {
+		return savedState{}, fmt.Errorf("decode state: %d bytes, want at least 9", len(value))
+	}
+	s = savedState{m: new(Map), index: binary.BigEndian.Uint64(value[1:])}
 	err = json.Unmarshal(value[9:], s.m)
 	if err == nil {
 		err = s.m.Check()
-	}
-	if err == nil && !s.whole && len(s.m.Regions) > 0 {
-		err = fmt.Errorf("format %d with %d regions", stateFormat, len(s.m.Regions))
 	}
 	if err != nil {
 		return savedState{}, fmt.Errorf("decode state: %w", err)
@@ -111,35 +107,29 @@ func parseState(value []byte) (s savedState, err error) {
 	return s, nil
 }
 
-// encodeState is the inverse of parseState. For stateFormat it leaves the regions out.
-func encodeState(format byte, index uint64, m *Map) ([]byte, error) {
-	if format != wholeFormat {
-		rest := *m
-		rest.Regions = nil
-		m = &rest
-	}
+// encodeState is the inverse of parseState.
+func encodeState(index uint64, m *Map) ([]byte, error) {
 	text, err := json.Marshal(m)
 	if err != nil {
 		return nil, fmt.Errorf("encode state: %w", err)
 	}
-	return append(binary.BigEndian.AppendUint64([]byte{format}, index), text...), nil
+	return append(binary.BigEndian.AppendUint64([]byte{stateFormat}, index), text...), nil
 }
 
-// writeState writes next and its apply index into b, where the engine has old. whole says that the engine has old in
-// one record.
-func writeState(b *engine.Batch, old, next *Map, index uint64, whole bool) error {
-	value, err := encodeState(stateFormat, index, next)
+// writeState writes next and its apply index into b, where the engine has old.
+func writeState(b *engine.Batch, old, next *Map, index uint64) error {
+	first := *next
+	first.Regions = nil
+	value, err := encodeState(index, &first)
 	if err == nil {
 		err = b.Set(stateKey(), value)
 	}
-	if err != nil || next == old && !whole {
+	if err != nil || next == old {
 		return err
 	}
 	had := make(map[topology.RegionID]*topology.Region, len(old.Regions))
 	for i := range old.Regions {
-		if !whole {
-			had[old.Regions[i].ID] = &old.Regions[i]
-		}
+		had[old.Regions[i].ID] = &old.Regions[i]
 	}
 	for i := range next.Regions {
 		r := &next.Regions[i]
@@ -166,6 +156,6 @@ func writeState(b *engine.Batch, old, next *Map, index uint64, whole bool) error
 
 // same reports whether two descriptors say the same.
 func same(a, b *topology.Region) bool {
-	return a.ID == b.ID && a.Space == b.Space && a.Slots == b.Slots && a.Version == b.Version &&
+	return a.ID == b.ID && a.Slots == b.Slots && a.Version == b.Version &&
 		a.ConfVersion == b.ConfVersion && slices.Equal(a.Peers, b.Peers)
 }

@@ -97,37 +97,15 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// TestOldRecord opens the record of an older program, makes a snapshot of it, and changes it.
-func TestOldRecord(t *testing.T) {
-	fs := vfs.NewMem()
-	_, _, e := openMachine(t, fs)
-	old := Initial("c", settings.ClusterKnobs{Stores: 1, Replicas: 1, Regions: 2})
-	old.Version, old.NextRegion = 1, 0
-	value, err := encodeState(wholeFormat, 7, old)
+// TestOtherFormat: a record of another format is refused by its number.
+func TestOtherFormat(t *testing.T) {
+	value, err := encodeState(7, new(Map))
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := e.NewBatch()
-	if err := b.Set(stateKey(), value); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Commit(true); err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
-	m, index, e := openMachine(t, fs)
-	defer e.Close()
-	if got := m.current.Load(); index != 7 || !reflect.DeepEqual(got, old) {
-		t.Errorf("index %d, map %+v; want 7, %+v", index, got, old)
-	}
-	if prepared, err := m.PrepareSnapshot(); err != nil || !reflect.DeepEqual(prepared, value) {
-		t.Errorf("snapshot %q, %v; want %q", prepared, err, value)
-	}
-	data := update(t, m, 8, change{Allocate: &allocate{Regions: 1, Replicas: 1}})
-	if got := recordsOf(t, e); got != "map/2 1@1 2@1" || string(data) != `{"region":3,"replica":3}` {
-		t.Errorf("records %s, allocated %s", got, data)
+	value[0] = 1
+	if _, err := parseState(value); err == nil || err.Error() != "decode state: format 1, want 2" {
+		t.Errorf("parseState: %v", err)
 	}
 }
 

@@ -47,8 +47,8 @@ func checkRegion(r *topology.Region) error {
 	if r.Slots.Last < r.Slots.First || r.Slots.Last >= topology.SlotCount {
 		return fmt.Errorf("region %d: slots %d to %d", r.ID, r.Slots.First, r.Slots.Last)
 	}
-	if r.Space < 0 || len(r.Peers) == 0 {
-		return fmt.Errorf("region %d: data space %d, %d replicas", r.ID, r.Space, len(r.Peers))
+	if len(r.Peers) == 0 {
+		return fmt.Errorf("region %d: no replicas", r.ID)
 	}
 	for _, p := range r.Peers {
 		if p.Store == 0 || p.Replica == 0 || p.Replica >= maxID {
@@ -162,7 +162,6 @@ func (m *Map) with(regions, news []topology.Region) (after *Map, taken []topolog
 	next := *m
 	next.Version++
 	next.Regions = regions
-	next.NextRegion = m.nextRegion()
 	for i := range news {
 		r := &news[i]
 		if !slices.ContainsFunc(regions, func(x topology.Region) bool { return x.ID == r.ID && same(&x, r) }) {

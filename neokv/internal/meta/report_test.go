@@ -17,7 +17,7 @@ import (
 func parseRegions(t *testing.T, text string) (regions []topology.Region) {
 	t.Helper()
 	for _, word := range strings.Fields(text) {
-		r := topology.Region{Space: 1, ConfVersion: 1}
+		r := topology.Region{ConfVersion: 1}
 		if before, conf, ok := strings.Cut(word, "/"); ok {
 			word = before
 			if _, err := fmt.Sscanf(conf, "%d", &r.ConfVersion); err != nil {
@@ -114,7 +114,7 @@ func checkCovers(t *testing.T, what string, before, after *Map) {
 	}
 	for i := range after.Regions {
 		r := &after.Regions[i]
-		if r.ID >= after.nextRegion() || len(r.Peers) > 0 && r.Peers[0].Replica >= after.NextReplica {
+		if r.ID >= after.NextRegion || len(r.Peers) > 0 && r.Peers[0].Replica >= after.NextReplica {
 			t.Fatalf("%s: region %d is yet to be handed out", what, r.ID)
 		}
 	}

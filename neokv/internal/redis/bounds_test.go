@@ -10,7 +10,7 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file tests regions that share a data space: nothing of one region may reach into the slots of another.
+// This file tests regions side by side in one engine: nothing of one region may reach into the slots of another.
 
 // contentOf returns what the engine holds of some slots, orphans included.
 func (d *region) contentOf(slots topology.SlotRange) map[string]string {

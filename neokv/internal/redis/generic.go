@@ -440,7 +440,7 @@ func (w *Writer) instant(name, arg []byte, unit timeUnit, out *Reply) (ms int64,
 }
 
 // flush removes everything that the region holds, with one range deletion for each keyspace. Slots outside of its
-// bounds are other regions', which may share its data space.
+// bounds are other regions'.
 func flush(w *Writer, args [][]byte, out *Reply) error {
 	if !checkFlush(args, out) {
 		return nil

@@ -83,7 +83,7 @@ func newRegionOf(t testing.TB, blockCache settings.Bytes) *region {
 		}
 	})
 	return &region{t: t, e: e, now: func() uint64 { return start }, space: testSpace,
-		state: keys.RegionState{TimeMS: start, Space: testSpace.ID, Slots: allSlots, Version: 1}}
+		state: keys.RegionState{TimeMS: start, Slots: allSlots, Version: 1}}
 }
 
 // call runs one call as a server with this region alone does, its reply appended to out.

@@ -52,9 +52,9 @@ type machine struct {
 }
 
 func newMachine(c *core, p *proposer, s *sums) *machine {
-	m := &machine{core: c, proposer: p, sums: s, stageBytes: stageBytes}
-	m.bound()
-	return m
+	b := c.bounds.Load()
+	return &machine{core: c, proposer: p, sums: s, stageBytes: stageBytes,
+		state: keys.RegionState{KeysExact: true, Slots: b.Slots, Version: b.Version}} // an empty region
 }
 
 // Open implements sm.IOnDiskStateMachine: it returns the apply index that the engine has.
@@ -67,7 +67,6 @@ func (m *machine) Open(<-chan struct{}) (uint64, error) {
 	}
 	if ok {
 		m.state = state
-		m.bound()
 		m.publish()
 		if how := ByStart; m.o.Hooks.BoundsChanged != nil {
 			if state.ApplyIndex == 0 {
@@ -75,21 +74,11 @@ func (m *machine) Open(<-chan struct{}) (uint64, error) {
 			}
 			m.observeBounds(how)
 		}
-	} else {
-		m.state.KeysExact = true // an empty region
 	}
 	if m.stage, m.staged, err = readStage(m.o.Engine, m.o.Region.ID); err != nil {
 		return 0, fmt.Errorf("region %d: open: %w", m.o.Region.ID, err)
 	}
 	return m.state.ApplyIndex, nil
-}
-
-// bound gives the state bounds if it has none: that of an older program, and that of a new region.
-func (m *machine) bound() {
-	if !m.state.Bounded() {
-		b := m.bounds.Load()
-		m.state.Space, m.state.Slots, m.state.Version = m.space.ID, b.Slots, b.Version
-	}
 }
 
 // ApplyIndex returns the apply index of a region that the engine has, 0 if it has no region state.
@@ -135,7 +124,7 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 		m.lazy = nil
 	}
 	w := &m.writer
-	w.Batch, w.Space, w.State, w.SoonestMS = m.newBatch(), m.space, &m.state, redis.NoExpiry
+	w.Batch, w.Space, w.State, w.SoonestMS = m.newBatch(), m.o.Space, &m.state, redis.NoExpiry
 	w.Orphans, w.Flushed = redis.Orphans{}, false
 	w.PopMemory, w.MapOrder = m.o.PopMemory, m.o.Faults.MapOrder
 	for i := range entries {
@@ -419,7 +408,7 @@ func (m *machine) run(w *redis.Writer, h *entryHeader, commands []byte, b *propo
 			return err
 		}
 		if m.o.Faults.FlushSpace && (row.Name == "flushdb" || row.Name == "flushall") {
-			if err := w.Batch.DeleteSlots(m.space, topology.SlotRange{Last: topology.SlotCount - 1}); err != nil {
+			if err := w.Batch.DeleteSlots(m.o.Space, topology.SlotRange{Last: topology.SlotCount - 1}); err != nil {
 				return err
 			}
 		}

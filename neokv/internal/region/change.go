@@ -26,8 +26,8 @@ import (
 //
 // # Split
 //
-// A split moves no data. The region keeps the slots below SLOT, and the child gets the others, in the same data space,
-// on the stores of the region. One engine batch of its own has the region's state, the child's state and the child's
+// A split moves no data. The region keeps the slots below SLOT, and the child gets the others, on the stores
+// of the region. One engine batch of its own has the region's state, the child's state and the child's
 // first records, on every store. So a child never begins on a store before its data is as of the split there, and a
 // crash takes all of it or nothing. The child's log begins at childIndex, with a snapshot record that has no data: a
 // store that holds nothing of the child is sent all of it.
@@ -174,7 +174,7 @@ func (m *machine) split(w *redis.Writer, args [][]byte, out *redis.Reply) error 
 		return nil
 	}
 	c := topology.Region{
-		ID: topology.RegionID(child), Space: s.Space, Slots: topology.SlotRange{First: at, Last: s.Slots.Last},
+		ID: topology.RegionID(child), Slots: topology.SlotRange{First: at, Last: s.Slots.Last},
 		Version: s.Version + 1, ConfVersion: 1,
 	}
 	for _, text := range args[3:] {
@@ -196,7 +196,7 @@ func (m *machine) split(w *redis.Writer, args [][]byte, out *redis.Reply) error 
 	state := keys.RegionState{
 		ApplyIndex: childIndex, TimeMS: s.TimeMS, LastVersion: s.LastVersion, LegacyAt: first(s.LegacyAt),
 		CollectedAt: first(s.CollectedAt), CollectedIn: s.CollectedIn,
-		Space: c.Space, Slots: c.Slots, Version: c.Version,
+		Slots: c.Slots, Version: c.Version,
 	}
 	b := w.Batch
 	if err := b.Set(keys.AppendRegionState(nil, c.ID), state.Append(nil)); err != nil {
@@ -208,9 +208,8 @@ func (m *machine) split(w *redis.Writer, args [][]byte, out *redis.Reply) error 
 		}
 	}
 	if m.o.Faults.EmptyChild {
-		space := keys.Space{ID: c.Space, Index: m.space.Index}
 		if m.o.Store != c.Peers[0].Store {
-			if err := b.DeleteSlots(space, c.Slots); err != nil {
+			if err := b.DeleteSlots(m.o.Space, c.Slots); err != nil {
 				return err
 			}
 		}
@@ -241,7 +240,7 @@ func (m *machine) merge(w *redis.Writer, args [][]byte, out *redis.Reply) error 
 		return fmt.Errorf("%s merge: %w", changeCommand, err)
 	}
 	s := &m.state
-	if version != s.Version || right.Space != s.Space || right.Slots.First != s.Slots.Last+1 ||
+	if version != s.Version || right.Slots.First != s.Slots.Last+1 ||
 		right.Phase != keys.Frozen || right.Change.Begun != s.Change.Begun {
 		out.Error("ERR the regions are not as they were when the merge began")
 		return nil

@@ -56,8 +56,7 @@ func (r still) records(t testing.TB, index uint64, records map[string]string) st
 	if err := b.Commit(false); err != nil {
 		t.Fatal(err)
 	}
-	r.machine.state = keys.RegionState{ApplyIndex: index - 1, TermTag: 3}
-	r.machine.bound()
+	r.machine.state = keys.RegionState{ApplyIndex: index - 1, TermTag: 3, Slots: r.o.Region.Slots, Version: 1}
 	if _, err := r.machine.Update(entries(index, []string{sumCommand})); err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +67,7 @@ func (r still) records(t testing.TB, index uint64, records map[string]string) st
 
 // TestChecksumCounts changes one record at a time: the checksum changes if a command could see that, and only then.
 func TestChecksumCounts(t *testing.T) {
-	s := keys.Space{ID: snapshotRegion.DataSpace(), Index: 1}
+	s := testSpace
 	slot := snapshotRegion.Slots.First
 	meta := func(user string, kind keys.Type) (string, string) {
 		m := keys.Metadata{Type: kind, Version: 5, Size: 1}
@@ -97,7 +96,7 @@ func TestChecksumCounts(t *testing.T) {
 		return r.records(t, 50, records)
 	}
 	want := sum(base)
-	outside := keys.Space{ID: snapshotRegion.DataSpace() + 1, Index: 1}
+	outside := keys.Space{ID: testSpace.ID + 1, Index: 1}
 	orphan := keys.Orphan{Space: s, Slot: slot, User: []byte("h"), Version: 4}
 	for _, x := range []struct {
 		name, key, value string

@@ -15,7 +15,6 @@ import (
 type core struct {
 	o        Options
 	shard    uint64 // the region's number in Raft
-	space    keys.Space
 	gate     *gate
 	rows     *engine.Rows // the replica's rows in the row cache, open while it serves; nil without an engine
 	counters *Counters
@@ -45,7 +44,7 @@ type core struct {
 }
 
 func (c *core) init(o Options) {
-	c.o, c.shard, c.space = o, uint64(o.Region.ID), keys.Space{ID: o.Region.DataSpace(), Index: o.Index}
+	c.o, c.shard = o, uint64(o.Region.ID)
 	c.gate, c.stop, c.cut = newGate(), make(chan struct{}), make(chan uint64, 1)
 	c.bounds.Store(&Bounds{Slots: o.Region.Slots, Version: max(1, o.Region.Version)})
 	if o.Engine != nil {

@@ -47,7 +47,7 @@ func (e *UnknownOutcome) Error() string { return "write outcome unknown: " + e.R
 // Options of a replica.
 type Options struct {
 	Region  topology.Region
-	Index   topology.IndexID
+	Space   keys.Space
 	Store   topology.StoreID
 	Replica topology.ReplicaID
 	Engine  *engine.Engine
@@ -214,7 +214,7 @@ func (r *Replica) Release() {
 // Region returns the region as of the entries that this replica has applied, and this replica's id.
 func (r *Replica) Region() (topology.Region, topology.ReplicaID) {
 	desc, b := r.o.Region, r.bounds.Load()
-	desc.Slots, desc.Version, desc.Space = b.Slots, b.Version, r.space.ID
+	desc.Slots, desc.Version = b.Slots, b.Version
 	return desc, r.o.Replica
 }
 

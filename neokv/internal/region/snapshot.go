@@ -103,14 +103,14 @@ func (m *machine) save(x *export, out io.Writer, stop <-chan struct{}) (err erro
 func (m *machine) spans(slots topology.SlotRange) (spans []engine.Span) {
 	add := func(lower, upper []byte) { spans = append(spans, engine.Span{Lower: lower, Upper: upper}) }
 	for _, ks := range keys.RegionKeyspaces {
-		add(m.space.Bounds(ks, slots))
+		add(m.o.Space.Bounds(ks, slots))
 	}
-	add(m.space.OrphanBounds(slots))
+	add(m.o.Space.OrphanBounds(slots))
 	return spans
 }
 
 func (m *machine) header(s *keys.RegionState) snapshotHeader {
-	return snapshotHeader{region: m.o.Region.ID, space: m.space, slots: s.Slots, applyIndex: s.ApplyIndex}
+	return snapshotHeader{region: m.o.Region.ID, slots: s.Slots, applyIndex: s.ApplyIndex}
 }
 
 // RecoverFromSnapshot implements sm.IOnDiskStateMachine. It replaces the region's data with a received snapshot, or
@@ -146,9 +146,8 @@ func (m *machine) install(in io.Reader, stop <-chan struct{}) (err error) {
 	if err != nil {
 		return err
 	}
-	if h.region != m.o.Region.ID || h.space != m.space {
-		return fmt.Errorf("it is of region %d, data space %d, index %d; want region %d, data space %d, index %d",
-			h.region, h.space.ID, h.space.Index, m.o.Region.ID, m.space.ID, m.space.Index)
+	if h.region != m.o.Region.ID {
+		return fmt.Errorf("it is of region %d; want region %d", h.region, m.o.Region.ID)
 	}
 	if h.applyIndex <= m.state.ApplyIndex {
 		return fmt.Errorf("it is of apply index %d, the region is at %d", h.applyIndex, m.state.ApplyIndex)
@@ -203,8 +202,7 @@ func (m *machine) ingest(tables *engine.Ingestion, h snapshotHeader) error {
 		return err
 	}
 	m.state = state
-	m.bound()
-	if m.state.Slots != h.slots || m.state.Space != h.space.ID {
+	if m.state.Slots != h.slots {
 		return fmt.Errorf("its region state has slots %v, its header %v", m.state.Slots, h.slots)
 	}
 	if m.stage, m.staged, err = readStage(m.o.Engine, m.o.Region.ID); err != nil {

@@ -18,8 +18,7 @@ import (
 // region's ranges of all keyspaces and of the orphan records, the region state, and the record of the stage if the
 // sender has stopped inside an entry. It travels as a stream: a header, then frames.
 //
-//	header  format u8 = 2, region i64, data space i64, index i64, first slot u16, last slot u16, apply index u64,
-//	        checksum u32
+//	header  format u8 = 3, region i64, first slot u16, last slot u16, apply index u64, checksum u32
 //	frame   kind u8, length u32, payload, checksum u32
 //
 //	kind 1  bytes of a table
@@ -27,18 +26,16 @@ import (
 //	kind 3  the stream is complete; payload: number of tables u32, their bytes u64
 //
 // Integers are big-endian. A checksum is the CRC-32C of all bytes before it in the stream, other checksums left out. So
-// the receiver notices a frame that is missing, repeated or misplaced. A header of format 1, which an older program may
-// have left in a file, has no data space: it is the region's id.
+// the receiver notices a frame that is missing, repeated or misplaced.
 //
 // dragonboat keeps a received stream in a file until RecoverFromSnapshot has put it into the engine and Sync has
 // returned. Until then the file is part of the durable state. RecoverFromSnapshot writes the tables beside the engine's
 // own and ingests them in one step. A store that dies before that step starts over from the file. A store that dies
 // after it finds an apply index for which it does not need the file.
 const (
-	snapshotFormat    = 2
-	oldSnapshotFormat = 1
+	snapshotFormat = 3
 
-	snapshotHeaderBytes = 1 + 8 + 8 + 8 + 2 + 2 + 8
+	snapshotHeaderBytes = 1 + 8 + 2 + 2 + 8
 	frameHeaderBytes    = 1 + 4
 	snapshotEndBytes    = 4 + 8
 
@@ -113,7 +110,6 @@ func receive(in io.Reader, tables *engine.Ingestion, stop <-chan struct{}) (h sn
 // snapshotHeader says of which region, and as of which apply index, a snapshot is.
 type snapshotHeader struct {
 	region     topology.RegionID
-	space      keys.Space
 	slots      topology.SlotRange
 	applyIndex uint64
 }
@@ -121,37 +117,18 @@ type snapshotHeader struct {
 func (h *snapshotHeader) append(dst []byte) []byte {
 	dst = append(dst, snapshotFormat)
 	dst = keys.AppendI64(dst, int64(h.region))
-	dst = keys.AppendI64(dst, int64(h.space.ID))
-	dst = keys.AppendI64(dst, int64(h.space.Index))
 	dst = binary.BigEndian.AppendUint16(dst, uint16(h.slots.First))
 	dst = binary.BigEndian.AppendUint16(dst, uint16(h.slots.Last))
 	return binary.BigEndian.AppendUint64(dst, h.applyIndex)
 }
 
-// parseSnapshotHeader decodes a header of either format, of the length that headerBytes tells.
-func parseSnapshotHeader(b []byte) snapshotHeader {
-	h := snapshotHeader{region: topology.RegionID(keys.I64(b[1:]))}
-	if b[0] == oldSnapshotFormat {
-		b = b[1:]
-	} else {
-		b = b[1+8:]
-	}
-	h.space = keys.Space{ID: topology.SpaceID(keys.I64(b)), Index: topology.IndexID(keys.I64(b[8:]))}
-	h.slots.First = topology.Slot(binary.BigEndian.Uint16(b[16:]))
-	h.slots.Last = topology.Slot(binary.BigEndian.Uint16(b[18:]))
-	h.applyIndex = binary.BigEndian.Uint64(b[20:])
+// parseSnapshotHeader decodes a header of snapshotHeaderBytes.
+func parseSnapshotHeader(b []byte) (h snapshotHeader) {
+	h.region = topology.RegionID(keys.I64(b[1:]))
+	h.slots.First = topology.Slot(binary.BigEndian.Uint16(b[9:]))
+	h.slots.Last = topology.Slot(binary.BigEndian.Uint16(b[11:]))
+	h.applyIndex = binary.BigEndian.Uint64(b[13:])
 	return h
-}
-
-// headerBytes is the length of a header of a format, 0 if the format is not known.
-func headerBytes(format byte) int {
-	switch format {
-	case snapshotFormat:
-		return snapshotHeaderBytes
-	case oldSnapshotFormat:
-		return snapshotHeaderBytes - 8
-	}
-	return 0
 }
 
 // frameWriter sends a stream. The caller writes one table after the other.
@@ -268,11 +245,10 @@ func (r *streamReader) header() (h snapshotHeader, err error) {
 	if err := r.take(0, 1); err != nil {
 		return h, fmt.Errorf("header: %w", err)
 	}
-	n := headerBytes(r.buf[0])
-	if n == 0 {
-		return h, fmt.Errorf("header: format %d, want %d or %d", r.buf[0], oldSnapshotFormat, snapshotFormat)
+	if r.buf[0] != snapshotFormat {
+		return h, fmt.Errorf("header: format %d, want %d", r.buf[0], snapshotFormat)
 	}
-	if err = r.take(1, n-1+crc32.Size); err == nil {
+	if err = r.take(1, snapshotHeaderBytes-1+crc32.Size); err == nil {
 		err = r.check()
 	}
 	if err != nil {

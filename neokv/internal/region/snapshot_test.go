@@ -29,6 +29,9 @@ type still struct {
 
 var snapshotRegion = topology.Region{ID: 3, Slots: topology.SlotRange{First: 4096, Last: 12287}}
 
+// testSpace is where the region's data is.
+var testSpace = keys.Space{ID: keys.DataSpace, Index: 1}
+
 func openStill(t testing.TB, fs *disk.FS) still { return openStillOf(t, fs, snapshotRegion) }
 
 func openStillOf(t testing.TB, fs *disk.FS, region topology.Region) still {
@@ -40,7 +43,7 @@ func openStillOf(t testing.TB, fs *disk.FS, region topology.Region) still {
 		t.Fatal(err)
 	}
 	r := New(Options{
-		Region: region, Index: 1, Store: 1, Engine: e, Failed: fs.Failed, Fence: fs.Fence,
+		Region: region, Space: testSpace, Store: 1, Engine: e, Failed: fs.Failed, Fence: fs.Fence,
 		Knobs: settings.RaftKnobs{RaftConstants: settings.RaftConstants{SnapshotBytes: 1 << 30}},
 	})
 	if _, err := r.machine.Open(nil); err != nil {
@@ -65,7 +68,7 @@ func (r still) fill(t testing.TB, random *rand.Rand, index uint64, n int) {
 	for range n {
 		user := fmt.Appendf(nil, "%d", random.IntN(3*n))
 		slot := topology.SlotOf(user)
-		s := keys.Space{ID: topology.SpaceID(2 + random.IntN(3)), Index: 1}
+		s := keys.Space{ID: int64(random.IntN(3)), Index: 1}
 		set(s.AppendMetadata(nil, slot, user))
 		switch random.IntN(4) {
 		case 0:
@@ -81,9 +84,8 @@ func (r still) fill(t testing.TB, random *rand.Rand, index uint64, n int) {
 	}
 	r.machine.state = keys.RegionState{
 		ApplyIndex: index, TimeMS: 1000 * index, LastVersion: random.Uint64(), TermTag: 3, KeyCount: uint64(n),
-		LegacyAt: index, CollectedAt: 1, CollectedIn: random.Uint64(),
+		LegacyAt: index, CollectedAt: 1, CollectedIn: random.Uint64(), Slots: r.o.Region.Slots, Version: 1,
 	}
-	r.machine.bound()
 	r.machine.writer.Batch = b
 	if err := r.machine.commit(); err != nil {
 		t.Fatal(err)
@@ -220,7 +222,8 @@ func TestSnapshotRefused(t *testing.T) {
 		}
 	}
 	refuse("empty", nil, "unexpected EOF")
-	refuse("format", append([]byte{9}, stream[1:]...), "format 9, want 1 or 2")
+	refuse("format", append([]byte{9}, stream[1:]...), "format 9, want 3")
+	refuse("an older format", append([]byte{2}, stream[1:]...), "format 2, want 3")
 	refuse("header", other, "header: checksum")
 	refuse("a byte more", append(bytes.Clone(stream), 0), "behind the end")
 	for range 40 {
@@ -232,9 +235,10 @@ func TestSnapshotRefused(t *testing.T) {
 		refuse(fmt.Sprintf("byte %d", at), damaged, "install a snapshot")
 	}
 	// Of another region altogether, or older than what is there.
-	to := openStill(t, disk.Mem())
+	another := snapshotRegion
+	another.ID++
+	to := openStillOf(t, disk.Mem(), another)
 	defer to.close(t)
-	to.machine.space.ID++
 	refuseBy := func(to still, want string) {
 		t.Helper()
 		if err := to.machine.RecoverFromSnapshot(bytes.NewReader(stream), nil); err != nil ||
@@ -242,7 +246,7 @@ func TestSnapshotRefused(t *testing.T) {
 			t.Errorf("%v, failed with %v; want %q", err, to.fs.Failed(), want)
 		}
 	}
-	refuseBy(to, "data space")
+	refuseBy(to, "it is of region 3; want region 4")
 	newer := openStill(t, disk.Mem())
 	defer newer.close(t)
 	newer.fill(t, random, 70, 1)

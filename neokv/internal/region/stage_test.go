@@ -192,7 +192,7 @@ func TestBatchIsNeverCut(t *testing.T) {
 		v := r.o.Engine.NewView()
 		var values []string
 		for _, key := range []string{"{foo}a", "{foo}b"} {
-			b, ok, err := v.Get(r.space.AppendMetadataOf(nil, []byte(key)))
+			b, ok, err := v.Get(r.o.Space.AppendMetadataOf(nil, []byte(key)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -206,7 +206,7 @@ func TestBatchIsNeverCut(t *testing.T) {
 		}
 		var out redis.Run
 		out.Calls = []redis.Call{{Command: redis.Lookup([]byte("getrange")), Args: words("getrange {foo}c 0 -70001")}}
-		reader := redis.Reader{View: v, Space: r.space}
+		reader := redis.Reader{View: v, Space: r.o.Space}
 		if err := reader.Execute(&out); err != nil {
 			t.Fatal(err)
 		}

@@ -53,7 +53,7 @@ func newModel(seed uint64, n int, p Policy) *modelCluster {
 		notes: map[string]bool{}}
 	for _, r := range topology.SplitEvenly(n) {
 		m.nextID++
-		m.regions = append(m.regions, modelRegion{Surveyed: Surveyed{ID: m.nextID, Space: 1, Slots: r, Version: 1,
+		m.regions = append(m.regions, modelRegion{Surveyed: Surveyed{ID: m.nextID, Slots: r, Version: 1,
 			Stores: []topology.StoreID{1, 2, 3}}})
 	}
 	return m

@@ -156,7 +156,7 @@ func addRegion(s *Survey, words []string) (err error) {
 	if err != nil {
 		return err
 	}
-	r := Surveyed{ID: topology.RegionID(id), Space: 1, Version: 1, Stores: []topology.StoreID{1, 2, 3}}
+	r := Surveyed{ID: topology.RegionID(id), Version: 1, Stores: []topology.StoreID{1, 2, 3}}
 	r.Load.Version = 1
 	if r.Slots, err = parseSlots(words[1]); err != nil {
 		return err
@@ -166,9 +166,6 @@ func addRegion(s *Survey, words []string) (err error) {
 		switch {
 		case strings.HasSuffix(w, "/s"):
 			r.Load.Commands, err = strconv.ParseFloat(strings.TrimSuffix(w, "/s"), 64)
-		case key == "space":
-			n, _ := strconv.Atoi(value)
-			r.Space = topology.SpaceID(n)
 		case key == "stores":
 			r.Stores = nil
 			for _, v := range strings.Split(value, ",") {

@@ -77,7 +77,6 @@ type Survey struct {
 // Surveyed is a region in a survey. Nothing in it is changed by this package.
 type Surveyed struct {
 	ID      topology.RegionID
-	Space   topology.SpaceID
 	Slots   topology.SlotRange
 	Version uint64             // of the bounds
 	Stores  []topology.StoreID // of its replicas, sorted
@@ -337,10 +336,7 @@ func (s *Survey) obstacle(r *Surveyed) string {
 
 // apart says why two neighbours can never be merged as they are, or nothing.
 func apart(l, r *Surveyed) string {
-	switch {
-	case l.Space != r.Space:
-		return fmt.Sprintf("regions %d and %d lie in different data spaces, %d and %d", l.ID, r.ID, l.Space, r.Space)
-	case !slices.Equal(l.Stores, r.Stores):
+	if !slices.Equal(l.Stores, r.Stores) {
 		return fmt.Sprintf("regions %d and %d have replicas on different stores, %v and %v", l.ID, r.ID, l.Stores, r.Stores)
 	}
 	return ""

@@ -29,7 +29,7 @@ func regionContent(st *store.Store, r topology.RegionID) ([][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	space := keys.Space{ID: bounds.Space, Index: 1}
+	space := keys.Space{ID: keys.DataSpace, Index: 1}
 	for _, ks := range keys.RegionKeyspaces {
 		it, err := v.Iter(space.Bounds(ks, bounds.Slots))
 		if err != nil {

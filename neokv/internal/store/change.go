@@ -159,7 +159,7 @@ func (s *Store) Split(ctx context.Context, id topology.RegionID, at topology.Slo
 	if at == 0 {
 		at = s.halve(r)
 	}
-	child = topology.Region{Space: desc.Space, Slots: topology.SlotRange{First: at, Last: desc.Slots.Last}}
+	child = topology.Region{Slots: topology.SlotRange{First: at, Last: desc.Slots.Last}}
 	var replica topology.ReplicaID
 	if child.ID, replica, err = s.allocate(ctx, len(desc.Peers)); err != nil {
 		return child, err
@@ -327,10 +327,6 @@ func (s *Store) neighbour(left *topology.Region) (*route.LedRegion, error) {
 	right, _ := t.Region(left.Slots.Last + 1)
 	if right == nil || right.ID == left.ID || right.Slots.First != left.Slots.Last+1 {
 		return nil, notYet{fmt.Errorf("the region to the right of region %d is not known here yet", left.ID)}
-	}
-	if right.DataSpace() != left.DataSpace() {
-		return nil, fmt.Errorf("regions %d and %d have different data spaces (%d and %d): their folder is of an older format, "+
-			"in which each region has its own", left.ID, right.ID, left.DataSpace(), right.DataSpace())
 	}
 	for _, p := range left.Peers {
 		if _, ok := right.PeerOn(p.Store); !ok || len(right.Peers) != len(left.Peers) {

@@ -12,7 +12,6 @@ import (
 
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
-	"neokv.dev/neokv/internal/meta"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/topology"
 )
@@ -28,7 +27,7 @@ import (
 // A record goes when another region has absorbed the region, and for no other reason. The region state stays, as
 // Absorbed, so that a map that is older does not bring the region back.
 //
-// In each data space a slot belongs to one replica of the store at most: to the one whose region state has it. A joining
+// A slot belongs to one replica of the store at most: to the one whose region state has it. A joining
 // replica has the slots of its region from the beginning, so that nobody else takes them. What the store holds of slots
 // that belong to none of its replicas was left behind: it can be deleted at any time.
 //
@@ -46,7 +45,7 @@ type ownedRegion struct {
 
 func (o *ownedRegion) region() topology.Region {
 	return topology.Region{
-		ID: o.id, Space: o.state.Space, Slots: o.state.Slots, Peers: o.record.Peers, Version: o.state.Version,
+		ID: o.id, Slots: o.state.Slots, Peers: o.record.Peers, Version: o.state.Version,
 		ConfVersion: 1,
 	}
 }
@@ -82,9 +81,6 @@ func (s *Store) owned() (all []ownedRegion, err error) {
 		if err == nil {
 			o.state, err = keys.ParseRegionState(value)
 		}
-		if err == nil && !o.state.Bounded() {
-			err = errors.New("its region state has no bounds")
-		}
 		if err != nil {
 			return nil, fmt.Errorf("region %d: %w", o.id, err)
 		}
@@ -92,18 +88,19 @@ func (s *Store) owned() (all []ownedRegion, err error) {
 	return all, nil
 }
 
-// found makes the first records of replicas: in a new folder those of the cluster's first regions, in the folder of an
-// older program those of the regions in the map that the store adopted last. One synced batch has all of it, and the
-// store's identity, so that the next start finds all or nothing.
-func (s *Store) found(cached *meta.Map) error {
-	m := cached
-	if m == nil {
-		m = s.o.Initial
-	}
+// found makes the first records of a new store: its identity, and its replicas of the cluster's first regions. One synced
+// batch has all of it, so that the next start finds all or nothing.
+func (s *Store) found() error {
 	b := s.engine.NewBatch()
 	err := b.Set(keys.AppendStoreIdentity(nil), s.identity().Append(nil))
-	for i := 0; m != nil && i < len(m.Regions) && err == nil; i++ {
-		err = s.foundReplica(b, &m.Regions[i])
+	if m := s.o.Initial; m != nil {
+		for i := range m.Regions {
+			r := &m.Regions[i]
+			if peer, held := r.PeerOn(s.o.ID); held {
+				state := keys.RegionState{KeysExact: true, Slots: r.Slots, Version: r.Version}
+				err = errors.Join(err, setReplica(b, r.ID, &state, &keys.ReplicaRecord{ID: peer.Replica, Peers: r.Peers}))
+			}
+		}
 	}
 	if err != nil {
 		b.Close()
@@ -112,33 +109,16 @@ func (s *Store) found(cached *meta.Map) error {
 	return b.Commit(true)
 }
 
-func (s *Store) foundReplica(b *engine.Batch, r *topology.Region) error {
-	peer, held := r.PeerOn(s.o.ID)
-	if !held {
-		return nil
-	}
-	state := keys.RegionState{KeysExact: true}
-	value, err := s.get(keys.AppendRegionState(nil, r.ID))
-	if err != nil {
-		return err
-	}
-	if value != nil {
-		if state, err = keys.ParseRegionState(value); err != nil {
-			return fmt.Errorf("region %d: %w", r.ID, err)
-		}
-	}
-	if !state.Bounded() {
-		state.Space, state.Slots, state.Version = r.DataSpace(), r.Slots, max(1, r.Version)
-	}
-	record := keys.ReplicaRecord{ID: peer.Replica, Peers: r.Peers}
-	return errors.Join(b.Set(keys.AppendRegionState(nil, r.ID), state.Append(nil)),
-		b.Set(keys.AppendReplica(nil, r.ID), record.Append(nil)))
+// setReplica adds to a batch the records with which a replica begins.
+func setReplica(b *engine.Batch, id topology.RegionID, state *keys.RegionState, record *keys.ReplicaRecord) error {
+	return errors.Join(b.Set(keys.AppendRegionState(nil, id), state.Append(nil)),
+		b.Set(keys.AppendReplica(nil, id), record.Append(nil)))
 }
 
 // newReplica makes the store's replica of a region; startReplica starts it.
 func (s *Store) newReplica(o *ownedRegion) *region.Replica {
 	return region.New(region.Options{
-		Region: o.region(), Index: s.index(), Store: s.o.ID, Replica: o.record.ID, Engine: s.engine, Host: s.host,
+		Region: o.region(), Space: s.dataSpace(), Store: s.o.ID, Replica: o.record.ID, Engine: s.engine, Host: s.host,
 		Knobs: s.o.Settings.Raft, Incarnation: s.incarnation(), Failed: s.o.FS.Failed,
 		Fence: s.o.FS.Fence, ClockAhead: s.o.ClockAhead, OldestRead: s.o.FS.OldestRead, Changed: s.leadingChanged,
 		OnServe: s.o.OnServe, OnBounds: s.boundsChanged, Beside: beside{s},
@@ -146,14 +126,15 @@ func (s *Store) newReplica(o *ownedRegion) *region.Replica {
 	})
 }
 
-// index is the index of Redis data.
-func (s *Store) index() topology.IndexID {
+// dataSpace is where Redis data is.
+func (s *Store) dataSpace() keys.Space {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if i := s.current.RedisIndex(); i != 0 || s.o.Initial == nil {
-		return i
+	index := s.current.RedisIndex()
+	if index == 0 && s.o.Initial != nil {
+		index = s.o.Initial.RedisIndex()
 	}
-	return s.o.Initial.RedisIndex()
+	return keys.Space{ID: keys.DataSpace, Index: index}
 }
 
 func (s *Store) incarnation() uint64 {
@@ -392,8 +373,7 @@ func (s *Store) joinRegion(r *topology.Region) error {
 		return err
 	}
 	for i := range all {
-		if o := &all[i]; o.id == r.ID ||
-			o.state.Space == r.DataSpace() && o.state.Slots.Overlaps(r.Slots) && !s.o.Faults.AnyJoin {
+		if o := &all[i]; o.id == r.ID || o.state.Slots.Overlaps(r.Slots) && !s.o.Faults.AnyJoin {
 			return nil
 		}
 	}
@@ -402,11 +382,9 @@ func (s *Store) joinRegion(r *topology.Region) error {
 	}
 	peer, _ := r.PeerOn(s.o.ID)
 	record := keys.ReplicaRecord{ID: peer.Replica, Joins: true, Peers: r.Peers}
-	state := keys.RegionState{Space: r.DataSpace(), Slots: r.Slots, Version: r.Version}
+	state := keys.RegionState{Slots: r.Slots, Version: r.Version}
 	b := s.engine.NewBatch()
-	err = errors.Join(b.DeleteSlots(keys.Space{ID: state.Space, Index: s.index()}, r.Slots),
-		b.Set(keys.AppendRegionState(nil, r.ID), state.Append(nil)), b.Set(keys.AppendReplica(nil, r.ID), record.Append(nil)))
-	if err != nil {
+	if err := errors.Join(b.DeleteSlots(s.dataSpace(), r.Slots), setReplica(b, r.ID, &state, &record)); err != nil {
 		b.Close()
 		return err
 	}
@@ -430,30 +408,28 @@ func (s *Store) reclaimAll() error {
 	if err != nil {
 		return err
 	}
-	slots := make(map[topology.SpaceID][]topology.SlotRange)
+	held := make([]topology.SlotRange, len(all))
 	for i := range all {
-		slots[all[i].state.Space] = append(slots[all[i].state.Space], all[i].state.Slots)
+		held[i] = all[i].state.Slots
 	}
-	for id, held := range slots {
-		space := keys.Space{ID: id, Index: s.index()}
-		for _, r := range topology.Complement(held) {
-			empty, err := s.emptyRange(space, r)
-			if err != nil {
-				return err
-			}
-			if empty {
-				continue
-			}
-			b := s.engine.NewBatch()
-			if err := b.DeleteSlots(space, r); err != nil {
-				b.Close()
-				return err
-			}
-			if err := b.Commit(false); err != nil {
-				return err
-			}
-			s.counters.reclaimed.Add(1)
+	space := s.dataSpace()
+	for _, r := range topology.Complement(held) {
+		empty, err := s.emptyRange(space, r)
+		if err != nil {
+			return err
 		}
+		if empty {
+			continue
+		}
+		b := s.engine.NewBatch()
+		if err := b.DeleteSlots(space, r); err != nil {
+			b.Close()
+			return err
+		}
+		if err := b.Commit(false); err != nil {
+			return err
+		}
+		s.counters.reclaimed.Add(1)
 	}
 	return nil
 }
@@ -526,12 +502,6 @@ func (x beside) Cover(by topology.RegionID, slots topology.SlotRange, install fu
 	if err != nil {
 		return err
 	}
-	space := topology.SpaceID(0)
-	for i := range all {
-		if all[i].id == by {
-			space = all[i].state.Space
-		}
-	}
 	var ended []topology.RegionID
 	// The last step holds the lock until the region has the slots. In between they belong to nobody, and would be taken
 	// for left behind. The locks of replicas come before it, as everywhere.
@@ -549,7 +519,7 @@ func (x beside) Cover(by topology.RegionID, slots topology.SlotRange, install fu
 	}
 	for i := range all {
 		o := &all[i]
-		if o.id == by || o.state.Space != space || !o.state.Slots.Overlaps(slots) {
+		if o.id == by || !o.state.Slots.Overlaps(slots) {
 			continue
 		}
 		ended = append(ended, o.id)

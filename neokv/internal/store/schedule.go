@@ -148,7 +148,7 @@ func (s *Store) plan(group *meta.Group, now time.Time) {
 	since := make(map[topology.RegionID]boundsSince)
 	for i := range m.Regions {
 		r := &m.Regions[i]
-		x := schedule.Surveyed{ID: r.ID, Space: r.DataSpace(), Slots: r.Slots, Version: r.Version}
+		x := schedule.Surveyed{ID: r.ID, Slots: r.Slots, Version: r.Version}
 		for _, p := range r.Peers {
 			x.Stores = append(x.Stores, p.Store)
 		}

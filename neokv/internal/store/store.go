@@ -206,7 +206,7 @@ func Open(o Options) (s *Store, err error) {
 	}
 	cached, err := s.cachedMap()
 	if err == nil && !known {
-		err = s.found(cached)
+		err = s.found()
 	}
 	if err != nil {
 		return s, err
@@ -256,8 +256,8 @@ func Open(o Options) (s *Store, err error) {
 	return s, nil
 }
 
-// identify checks that the folder belongs to this store and cluster and has a known format. known is false for a new
-// folder, and for one that an older program left: such a folder has no records of replicas yet.
+// identify checks that the folder belongs to this store and cluster and has the present format. known is false for a new
+// folder, which has no records of replicas yet.
 func (s *Store) identify() (known bool, err error) {
 	value, err := s.get(keys.AppendStoreIdentity(nil))
 	if err != nil || value == nil {
@@ -271,11 +271,11 @@ func (s *Store) identify() (known bool, err error) {
 		return false, fmt.Errorf("folder %s belongs to store %d of cluster %x, not to store %d of cluster %x",
 			s.o.Dir, have.Store, have.Cluster, want.Store, want.Cluster)
 	}
-	return have.FormatVersion == keys.FormatVersion, nil
+	return true, nil
 }
 
 func (s *Store) identity() *keys.StoreIdentity {
-	return &keys.StoreIdentity{FormatVersion: keys.FormatVersion, Cluster: s.o.Cluster, Store: s.o.ID}
+	return &keys.StoreIdentity{Cluster: s.o.Cluster, Store: s.o.ID}
 }
 
 func (s *Store) get(key []byte) ([]byte, error) {

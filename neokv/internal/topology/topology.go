@@ -97,10 +97,6 @@ type RegionID int64
 // MetaRegion is the Raft group that holds the cluster map.
 const MetaRegion RegionID = 0
 
-// SpaceID is the number of a data space, from 1. Regions of one space keep their keys side by side in a store's engine,
-// and tell them apart by slot alone. A region stays in its space for ever.
-type SpaceID int64
-
 // StoreID is the number of a store, from 1.
 type StoreID uint32
 
@@ -136,19 +132,10 @@ type Peer struct {
 // peers. A region that takes over slots from another has a larger version than the other had.
 type Region struct {
 	ID          RegionID  `json:"id"`
-	Space       SpaceID   `json:"space,omitempty"` // in the maps of older programs 0, which stands for the region's id
 	Slots       SlotRange `json:"slots"`
 	Peers       []Peer    `json:"peers"`
 	Version     uint64    `json:"version"`
 	ConfVersion uint64    `json:"conf_version"`
-}
-
-// DataSpace returns the region's data space.
-func (r *Region) DataSpace() SpaceID {
-	if r.Space == 0 {
-		return SpaceID(r.ID)
-	}
-	return r.Space
 }
 
 // PeerOn returns the region's replica on store s.
