@@ -156,9 +156,9 @@ type RequestStep struct {
 	Element int     // for commands about a loaded element
 	Value   ValueID // the value or score, for commands that write one
 	Added   int     // elements that a Push adds
-	Insert  bool // the record is a new one, see Source.Inserted
-	Scan    bool // the first string of the reply is the cursor of the next call, see Generator.Scanned
-	GoesOn  bool // it goes on with an iteration
+	Insert  bool    // the record is a new one, see Source.Inserted
+	Scan    bool    // the first string of the reply is the cursor of the next call, see Generator.Scanned
+	GoesOn  bool    // it goes on with an iteration
 
 	scan int // the number of the command among those with a cursor
 }

@@ -183,14 +183,17 @@ func (f *abFlags) plan(c *cobra.Command, p process, textA, textB string) (*ab.Pl
 	if f.mem && f.dir != "" {
 		complain("--dir and --mem exclude each other")
 	}
-	_, o, err := f.load(c, p)
+	r, o, err := f.load(c, p)
+	if err = errors.Join(append(wrong, err)...); err != nil {
+		return nil, err
+	}
 	plan.Load = o
 	for _, arm := range []*ab.Arm{&plan.A, &plan.B} {
 		if arm.Password = r.Load.Password; arm.NeoKV() {
 			arm.Password = r.Redis.RequirePass
 		}
 	}
-	return plan, errors.Join(append(wrong, err)...)
+	return plan, nil
 }
 
 // complete gives an arm of NeoKV the profile, the settings and the workload of all arms. It checks the settings if this

@@ -34,7 +34,7 @@ type golden struct {
 		Hex   unhex
 	}
 	MetadataKey []struct {
-		Space int64 `json:"region_id,string"`
+		Space int64            `json:"region_id,string"`
 		Index topology.IndexID `json:"index_id,string"`
 		User  unhex            `json:"user_key"`
 		Hex   unhex
@@ -68,7 +68,7 @@ type golden struct {
 		Value   unhex
 	} `json:"score_key"`
 	Legacy []struct {
-		Space    int64 `json:"region_id,string"`
+		Space    int64            `json:"region_id,string"`
 		Index    topology.IndexID `json:"index_id,string"`
 		User     unhex            `json:"user_key"`
 		Key      unhex            `json:"key_hex"`
