@@ -5,10 +5,13 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -275,6 +278,74 @@ func TestReadmeShowsTheExample(t *testing.T) {
 	}
 }
 
+// README.md has what a new user asks, and docs the rest.
+func TestReadmeIsShort(t *testing.T) {
+	text, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(text), "\n"); n > 180 {
+		t.Errorf("README.md has %d lines; want at most 180", n)
+	}
+}
+
+var (
+	folderLine = regexp.MustCompile(`(?m)^( *)([a-z/]+)/(?: |$)`)
+	verbMade   = regexp.MustCompile(`\b(\w+Command)\(p\)`)
+	hidden     = regexp.MustCompile(`//go:linkname|\breflect\.|\bunsafe\.(Add|Pointer|Slice|String)`)
+)
+
+// design.md names every package and every verb in its tree of folders, and every file that uses linkname, reflection or
+// pointers of package unsafe.
+func TestDesignNamesEverything(t *testing.T) {
+	text, err := os.ReadFile("design.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, tree, _ := strings.Cut(string(text), "```\n")
+	tree, _, _ = strings.Cut(tree, "```\n")
+	named := map[string]bool{}
+	var folders []string // around the present line
+	for _, m := range folderLine.FindAllStringSubmatch(tree, -1) {
+		folders = append(folders[:len(m[1])/2], m[2])
+		named[filepath.Join(folders...)] = true
+	}
+	code := map[string]string{} // by file of cmd/neokv
+	err = filepath.WalkDir("..", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go") {
+			return err
+		}
+		source, err := os.ReadFile(name)
+		if dir, file := filepath.Split(name); dir == "../cmd/neokv/" {
+			code[file] = string(source)
+		}
+		if base := "/" + filepath.Base(name) + ")"; hidden.Match(source) && !strings.Contains(string(text), base) {
+			t.Errorf("design.md does not name %s, which uses linkname, reflection or unsafe", name)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range slices.Concat(ground, emulator, load, joined) {
+		if !named[p] {
+			t.Errorf("design.md does not name package %s", p)
+		}
+	}
+	verbs := verbMade.FindAllStringSubmatch(code["main.go"], -1)
+	program := regexp.MustCompile(`\n\S`).Split(tree, 2)[0] // the first folder of the tree
+	all := strings.Join(slices.Collect(maps.Values(code)), "")
+	for _, m := range verbs {
+		use := regexp.MustCompile(`(?s)func ` + m[1] + `\(p process\).*?Use: +"([a-z-]+)`).FindStringSubmatch(all)
+		if use == nil || !regexp.MustCompile(`\s`+use[1]+`\b`).MatchString(program) {
+			t.Errorf("design.md does not name the verb of %s", m[1])
+		}
+	}
+	if len(verbs) == 0 {
+		t.Error("no verbs found")
+	}
+}
+
 var goBlock = regexp.MustCompile("(?s)```go\n(func .*?)```")
 
 // testing.md shows tests that go test runs, and one for miniredis.
@@ -311,7 +382,7 @@ func TestLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	links := 0
-	for _, name := range append(names, "../README.md") {
+	for _, name := range append(names, "../README.md", "../CONTRIBUTING.md") {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Error(err)
