@@ -11,8 +11,8 @@ FUZZ = 3s
 # Tests that take all of the machine: beside them leaders would not be heard in time.
 ALONE = ^(TestLargeCases|TestClientsThatDoNotRead)$$
 
-# The package whose tests take longest comes first, so that no core waits for it in the end.
-LONGEST = ./neokv/internal/sim
+# The packages whose tests take longest come first, so that no core waits for them in the end.
+LONG = ./neokv/internal/sim ./neokv ./cmd/neokv
 
 # What the work of this build is judged by; docs/benchmarks.md says when to renew it.
 BASELINE = bench/gate/baseline.json
@@ -25,7 +25,7 @@ vet staticcheck darwin: export GOGC = 400
 
 # vet looks at all that go test would look at again, in packages of other modules, too.
 test: redis-server chromium vet staticcheck darwin
-	go test -vet=off -tags redisserver,chromium -timeout 20m -skip '$(ALONE)' $(LONGEST) ./...
+	go test -vet=off -tags redisserver,chromium -timeout 20m -skip '$(ALONE)' $(LONG) ./...
 	go test -vet=off -timeout 20m -run '$(ALONE)' ./cmd/neokv
 
 # The tests that compare replies with a real Redis have the tag redisserver.
@@ -61,10 +61,10 @@ baseline:
 planted:
 	go test ./bench/gate -count=1 -v -timeout 1h -run ^TestPlanted$$ -gate.planted
 
-# All packages under the race detector, the cluster's first, since CI may end on a slow machine before the last. -short
-# leaves out long tests of one goroutine, and most seeds of simulations.
+# All tests under the race detector. CI runs a third of them: make race THIRDS=0
+THIRDS = 0 1 2
 race: redis-server
-	go test -race -short -vet=off -tags redisserver -timeout 20m -skip '$(ALONE)' $(LONGEST) ./neokv/... ./...
+	ALONE='$(ALONE)' LONG='$(LONG)' .ci/race $(THIRDS)
 
 # Fresh seeds, which are printed.
 explore: redis-server
