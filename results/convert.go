@@ -223,26 +223,12 @@ func layout(h *hdrhistogram.Histogram) (buckets, subBuckets int64) {
 
 // WriteHLog writes the measured part as an interval log of HdrHistogram, version 2: a line per interval, operation and
 // clock, with the tag group.operation.clock. Values are nanoseconds, as the tools expect that read such logs, at three
-// digits and never below what was measured. A result without histograms in its intervals, which is one of format 1 or
-// 2, becomes one interval.
+// digits and never below what was measured.
 func WriteHLog(w io.Writer, r *Result) error {
-	var spans []Interval
-	for _, iv := range r.Intervals {
-		if iv.Phase == PhaseRun {
-			spans = append(spans, iv)
-		}
-	}
+	spans := slices.DeleteFunc(slices.Clone(r.Intervals), func(iv Interval) bool { return iv.Phase != PhaseRun })
 	start := r.Header.Started
 	if len(spans) > 0 {
 		start = spans[0].At.Add(-seconds(spans[0].Seconds))
-	}
-	if !slices.ContainsFunc(spans, hasHistograms) {
-		s := r.Measured()
-		run := Interval{At: start.Add(seconds(s.Seconds)), Seconds: s.Seconds}
-		for _, g := range s.Groups {
-			run.Groups = append(run.Groups, g.GroupStats)
-		}
-		spans = []Interval{run}
 	}
 	log := hdrhistogram.NewHistogramLogWriter(w)
 	base := start.Truncate(time.Second).UnixMilli() // the writer prints whole seconds
@@ -284,12 +270,6 @@ func WriteHLog(w io.Writer, r *Result) error {
 		}
 	}
 	return nil
-}
-
-func hasHistograms(iv Interval) bool {
-	return slices.ContainsFunc(iv.Groups, func(g GroupStats) bool {
-		return slices.ContainsFunc(g.Ops, func(op OpStats) bool { return op.Service.HDR != "" })
-	})
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

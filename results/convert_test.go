@@ -3,7 +3,6 @@ package results
 import (
 	"bytes"
 	"encoding/csv"
-	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -101,57 +100,6 @@ func TestMeasuredOfACutFile(t *testing.T) {
 	}
 }
 
-func TestRewrite(t *testing.T) {
-	// A newer program's fields are kept, at every place.
-	text := encoded(t, spanned())
-	for _, place := range []string{`"started":`, `"phase":"run"`, `"ledger":`, `"name":"read"`, `"p50_us":`} {
-		text = strings.ReplaceAll(text, place, `"later":{"x":[1.50,"y"]},`+place)
-	}
-	for _, in := range []string{text, strings.TrimSuffix(text, "\n")} {
-		var out bytes.Buffer
-		if _, err := Rewrite(&out, strings.NewReader(in)); err != nil || out.String() != text {
-			t.Errorf("%v\n%s\nwant\n%s", err, out.String(), text)
-		}
-	}
-
-	// Of a file that was cut short the whole lines remain.
-	lines := strings.SplitAfter(text, "\n")
-	var out bytes.Buffer
-	if r, err := Rewrite(&out, strings.NewReader(lines[0]+lines[1]+lines[2][:50])); err != nil ||
-		out.String() != lines[0]+lines[1] || len(r.Warnings) != 2 {
-		t.Errorf("%v, %+v\n%s", err, r, out.String())
-	}
-
-	// Older files become files of the present format that say the same.
-	for format := 1; format < Format; format++ {
-		old, err := os.ReadFile(fmt.Sprintf("testdata/format%d.jsonl", format))
-		if err != nil {
-			t.Fatal(err)
-		}
-		want, err := Read(bytes.NewReader(old))
-		if err != nil {
-			t.Fatal(err)
-		}
-		out.Reset()
-		if _, err := Rewrite(&out, bytes.NewReader(old)); err != nil {
-			t.Fatal(err)
-		}
-		got, err := Read(&out)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if want.Header.Format = Format; !reflect.DeepEqual(got, want) {
-			t.Errorf("format %d: %+v\nwant\n%+v", format, got, want)
-		}
-	}
-
-	out.Reset()
-	if _, err := Rewrite(&out, strings.NewReader(lines[0]+"{}\n"+lines[1]+"{\n")); err == nil || out.Len() > 0 ||
-		err.Error() != "line 2: neither an interval nor a summary\nline 4: unexpected end of JSON input" {
-		t.Errorf("%v, %q; want both wrong lines and no text", err, out.String())
-	}
-}
-
 // The golden file is, byte for byte, what outputPercentileDistribution of HdrHistogram for Java 2.1.11 prints of the
 // same histogram with the scale 1000.
 func TestHGRM(t *testing.T) {
@@ -186,24 +134,12 @@ func TestHGRM(t *testing.T) {
 
 func TestHLog(t *testing.T) {
 	r := spanned()
-	old := spanned() // without histograms in its intervals
-	for i := range old.Intervals {
-		for j := range old.Intervals[i].Groups {
-			g := &old.Intervals[i].Groups[j]
-			g.Ops = slices.Clone(g.Ops)
-			for k := range g.Ops {
-				g.Ops[k].Service.HDR, g.Ops[k].Response = "", nil
-			}
-		}
-	}
 	for _, c := range []struct {
 		r     *Result
 		spans map[string][2]int64 // start and end by tag, in seconds from the start of the run
 	}{
 		{r, map[string][2]int64{"ycsb-a.read.response": {0, 1}, "ycsb-a.read.service": {0, 1},
 			"ycsb-a.update.response": {1, 2}, "ycsb-a.update.service": {1, 2}}},
-		{old, map[string][2]int64{"ycsb-a.read.response": {0, 3}, "ycsb-a.read.service": {0, 3},
-			"ycsb-a.update.response": {0, 3}, "ycsb-a.update.service": {0, 3}}},
 	} {
 		var b bytes.Buffer
 		if err := WriteHLog(&b, c.r); err != nil {
@@ -354,4 +290,4 @@ func TestConvertOddNames(t *testing.T) {
 }
 
 // The file of the present format from which the fuzzer and the tests of the program start.
-func TestPresentFile(t *testing.T) { wantGolden(t, "format3.jsonl", []byte(encoded(t, spanned()))) }
+func TestPresentFile(t *testing.T) { wantGolden(t, "result.jsonl", []byte(encoded(t, spanned()))) }

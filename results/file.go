@@ -104,37 +104,7 @@ const maxWrong = 10
 
 // Read reads a result file and checks it. A last line that is cut off, or a missing summary, gives a warning. Anything
 // else that is wrong is an error, which names every line, ten at most.
-func Read(r io.Reader) (*Result, error) { return read(r, func([]byte) {}) }
-
-// Rewrite reads a result file as Read does, and writes it to w in the present format. Lines that have this format
-// already go through as they are, with the fields that a newer program added; a line that is cut off stays behind.
-// Nothing is written of a file that is refused.
-func Rewrite(w io.Writer, r io.Reader) (*Result, error) {
-	var lines bytes.Buffer
-	res, err := read(r, func(line []byte) {
-		lines.Write(line)
-		lines.WriteByte('\n')
-	})
-	if err != nil {
-		return nil, err
-	}
-	if res.Header.Format == Format {
-		_, err := lines.WriteTo(w)
-		return res, err
-	}
-	out := NewWriter(w)
-	err = out.Begin(res.Header)
-	for i := 0; i < len(res.Intervals) && err == nil; i++ {
-		err = out.Interval(res.Intervals[i])
-	}
-	if res.Summary != nil && err == nil {
-		err = out.End(*res.Summary)
-	}
-	return res, err
-}
-
-// read reads a result file. It hands every good line, without its end, to keep, which must not hold on to it.
-func read(r io.Reader, keep func(line []byte)) (*Result, error) {
+func Read(r io.Reader) (*Result, error) {
 	res := &Result{}
 	var wrong []error
 	in := bufio.NewReader(r)
@@ -151,7 +121,7 @@ func read(r io.Reader, keep func(line []byte)) (*Result, error) {
 			break
 		}
 		if n == 1 {
-			// A newer header may not even decode, so Read looks at the version first.
+			// A header of another format may not even decode, so Read looks at the version first.
 			if err := checkFormat(b); err != nil {
 				return nil, err
 			}
@@ -159,7 +129,6 @@ func read(r io.Reader, keep func(line []byte)) (*Result, error) {
 		err = res.add(b, n)
 		switch {
 		case err == nil:
-			keep(bytes.TrimRight(b, "\r\n"))
 		case last && n > 1:
 			res.Warnings = append(res.Warnings, fmt.Sprintf("line %d is cut off and left out", n))
 		default:
@@ -200,27 +169,18 @@ func checkFormat(b []byte) error {
 	if err := json.Unmarshal(b, &first); err != nil || first.Header == nil {
 		return errors.New("line 1: not the header of a result record")
 	}
-	if f := first.Header.Format; f > Format {
-		return fmt.Errorf("line 1: result format %d is newer than this program's, which reads up to %d", f, Format)
-	} else if f < 1 {
-		return fmt.Errorf("line 1: result format %d, want 1 to %d", f, Format)
+	if f := first.Header.Format; f != Format {
+		return fmt.Errorf("line 1: result format %d, this program reads %d", f, Format)
 	}
 	return nil
 }
 
+// add checks a line and adds it to the result.
 func (res *Result) add(b []byte, n int) error {
-	if n > 1 && res.Header.Format < 3 || n == 1 && res.Header.Format == 0 && oldFormat(b) {
-		return res.addOld(b, n)
-	}
 	var l line
 	if err := json.Unmarshal(b, &l); err != nil {
 		return err
 	}
-	return res.take(l, n)
-}
-
-// take checks a line and adds it to the result.
-func (res *Result) take(l line, n int) error {
 	switch {
 	case res.Summary != nil:
 		return errors.New("a line after the summary")
@@ -247,11 +207,7 @@ func (res *Result) take(l line, n int) error {
 }
 
 // balance checks that the ledgers of an interval go on from those of the interval before. Each phase begins at zero.
-// Files of the first formats did not tell what was in flight.
 func (res *Result) balance(iv *Interval) error {
-	if res.Header.Format < 3 {
-		return nil
-	}
 	var before []GroupStats
 	if n := len(res.Intervals); n > 0 && iv.Since > 0 && res.Intervals[n-1].Phase == iv.Phase {
 		before = res.Intervals[n-1].Groups

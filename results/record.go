@@ -10,9 +10,8 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Format is the version of the result files that this package writes. It changes when an older reader would refuse or
-// misread a newer file; a new field does not change it. Read accepts older versions, too. Version 2 has the phase
-// verify. Version 3 has groups of clients, the ledger of their operations, and histograms in every interval.
+// Format is the version of the result files that this package writes and reads. It changes when a reader of the version
+// before would refuse or misread a newer file; a new field does not change it.
 const Format = 3
 
 // Header is the first line of a result file: all that is needed to repeat the run and to judge it. It says what was in

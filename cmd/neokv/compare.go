@@ -208,14 +208,9 @@ func resultPaths(side string) (paths []string, err error) {
 }
 
 func readMeasured(path string) (*results.Result, error) {
-	f, err := os.Open(path)
+	r, err := readResultFile(path)
 	if err != nil {
-		return nil, &usageError{err.Error()}
-	}
-	defer f.Close()
-	r, err := results.Read(f)
-	if err != nil {
-		return nil, &usageError{path + ": " + err.Error()}
+		return nil, err
 	}
 	if s := r.Measured(); !s.Measured() {
 		return nil, &usageError{path + ": nothing was measured"}

@@ -1,33 +1,21 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"neokv.dev/neokv/settings"
 	"neokv.dev/results"
 	"neokv.dev/results/report"
 )
 
-// reportFormats are the values of --format, with the file that each goes to.
-var reportFormats = []struct {
-	name, out string
-	write     func(io.Writer, []results.ResultFile) error
-}{
-	{"html", "report.html", report.HTML},
-	{"md", "-", report.Markdown},
-}
-
 func reportCommand(p process) *cobra.Command {
-	var format, out string
+	f := pageFlags{forms: []string{"html", "md"}, page: "report.html"}
 	c := &cobra.Command{
 		Use:   "report RESULT...",
 		Short: "Draw results as a page with charts, or as a summary in Markdown",
@@ -42,77 +30,36 @@ results are drawn over each other, and the page names in what their load, settin
 			}
 			return nil
 		},
-		RunE: func(c *cobra.Command, args []string) error { return writeReport(c, p, args, format, out) },
+		RunE: func(_ *cobra.Command, args []string) error {
+			wrong := f.check(args...)
+			subjects, missing, err := readSubjects(args)
+			if err = errors.Join(wrong, err); err != nil {
+				return err
+			}
+			print := report.HTML
+			if f.format == "md" {
+				print = report.Markdown
+			}
+			return errors.Join(f.write(p, func(w io.Writer) error { return print(w, subjects) }), missing)
+		},
 	}
-	c.Flags().StringVar(&format, "format", "html", "`html` or md")
-	c.Flags().StringVarP(&out, "out", "o", "",
-		"`file` to write, - for standard output (default report.html, and standard output for md)")
+	f.register(c.Flags())
 	return c
 }
 
-func writeReport(c *cobra.Command, p process, args []string, format, out string) error {
-	var wrong []error
-	var names []string
-	chosen := -1
-	for i, f := range reportFormats {
-		names = append(names, f.name)
-		if f.name == format {
-			chosen = i
-		}
-	}
-	if chosen < 0 {
-		wrong = append(wrong, &usageError{fmt.Sprintf("%sunknown format %q, want %s%s", verb(c), format,
-			strings.Join(names, " or "), settings.DidYouMean(format, names))})
-	} else if !c.Flags().Changed("out") {
-		out = reportFormats[chosen].out
-	}
-	if out == "" {
-		wrong = append(wrong, &usageError{verb(c) + "--out names no file"})
-	}
-	subjects, missing, err := readSubjects(args, out)
-	if err = errors.Join(append(wrong, err)...); err != nil {
-		return err
-	}
-	var page bytes.Buffer
-	if err := reportFormats[chosen].write(&page, subjects); err != nil {
-		return err
-	}
-	if out == "-" {
-		_, err = page.WriteTo(p.stdout)
-		return errors.Join(err, missing)
-	}
-	if err := os.WriteFile(out, page.Bytes(), 0o666); err != nil {
-		return fmt.Errorf("report: %w", err)
-	}
-	_, err = fmt.Fprintln(p.stdout, out)
-	return errors.Join(err, missing)
-}
-
-// readSubjects reads the results. Its error names everything that is wrong with any of them, and refuses to write the
-// report over one. missing says what is missing from files that were cut short.
-func readSubjects(paths []string, out string) (named []results.ResultFile, missing, err error) {
+// readSubjects reads the results. Its error names everything that is wrong with any of them. missing says what is
+// missing from files that were cut short.
+func readSubjects(paths []string) (named []results.ResultFile, missing, err error) {
 	var wrong []error
 	var subjects []results.ResultFile
-	target, _ := os.Stat(out) // nil where nothing is overwritten
 	for i, path := range paths {
 		if slices.Contains(paths[:i], path) {
 			wrong = append(wrong, &usageError{fmt.Sprintf("%s: named twice", path)})
 			continue
 		}
-		f, err := os.Open(path)
+		r, err := readResultFile(path)
 		if err != nil {
-			wrong = append(wrong, &usageError{fmt.Sprintf("result file: %v", err)})
-			continue
-		}
-		if info, err := f.Stat(); err == nil && target != nil && os.SameFile(info, target) {
-			wrong = append(wrong, &usageError{fmt.Sprintf("%s: the report would overwrite this result", path)})
-		}
-		r, err := results.Read(f)
-		f.Close()
-		if err != nil {
-			for line := range strings.Lines(err.Error()) {
-				wrong = append(wrong, &usageError{path + ": " + strings.TrimSpace(line)})
-			}
+			wrong = append(wrong, err)
 			continue
 		}
 		missing = errors.Join(missing, cutShort(path, r))

@@ -2,11 +2,9 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,12 +12,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"neokv.dev/neokv/settings"
 	"neokv.dev/results"
 )
 
 // resultForms are the formats of the verb results, the default first.
-var resultForms = []string{"table", "hgrm", "hlog", "benchfmt", "csv", "json"}
+var resultForms = []string{"table", "hgrm", "hlog", "benchfmt", "csv"}
 
 // resultsFlags are the flags of results.
 type resultsFlags struct {
@@ -38,10 +35,9 @@ func resultsCommand(p process) *cobra.Command {
   hlog      interval log of the measured part, version 2, in nanoseconds; for HdrHistogram's log tools
   benchfmt  one line per run and operation; for benchstat, which wants several runs
   csv       one row per interval, group of clients and operation
-  json      JSON Lines, the format of bench itself; older files become files of the present format
 
 A folder behind --out, one that exists or a path that ends with a slash, gets a file per result, or per histogram with
-hgrm. Without a folder hlog and json take one result. A result that was cut short is converted as far as it goes, with a
+hgrm. Without a folder hlog takes one result. A result that was cut short is converted as far as it goes, with a
 warning.`,
 		Example: `  neokv results neokv-ycsb-a-20260504T030201Z.jsonl
   neokv results run.jsonl --format hgrm --out percentiles/
@@ -63,8 +59,8 @@ warning.`,
 
 // run reads all files, and writes nothing if something is wrong with one of them, other than that it was cut short.
 func (f *resultsFlags) run(p process, names []string) error {
-	files, texts, err := f.read(names)
-	outputs, wrong := f.outputs(files, texts)
+	files, err := f.read(names)
+	outputs, wrong := f.outputs(files)
 	if err = errors.Join(err, wrong); err != nil {
 		return err
 	}
@@ -89,28 +85,24 @@ func cutShort(name string, r *results.Result) error {
 	return errors.Join(wrong...)
 }
 
-// read reads the files. With the format json it also returns their text in the present format. Its error names
-// everything that is wrong with the files and the format.
-func (f *resultsFlags) read(names []string) (files []results.ResultFile, texts [][]byte, err error) {
+// read reads the files. Its error names everything that is wrong with the files and the format.
+func (f *resultsFlags) read(names []string) (files []results.ResultFile, err error) {
 	var wrong []error
-	if !slices.Contains(resultForms, f.format) {
-		wrong = append(wrong, &usageError{fmt.Sprintf("--format %s: want one of %s%s", f.format,
-			strings.Join(resultForms, ", "), settings.DidYouMean(f.format, resultForms))})
+	if err := checkForm(f.format, resultForms); err != nil {
+		wrong = append(wrong, err)
 	}
 	for _, name := range names {
-		r, text, err := f.readFile(name)
+		r, err := readResultFile(name)
 		if err != nil {
-			for line := range strings.Lines(err.Error()) {
-				wrong = append(wrong, &usageError{name + ": " + strings.TrimSpace(line)})
-			}
+			wrong = append(wrong, err)
 			continue
 		}
 		if why := f.nothing(r); why != "" {
 			wrong = append(wrong, &usageError{name + ": " + why})
 		}
-		files, texts = append(files, results.ResultFile{Name: name, Result: r}), append(texts, text)
+		files = append(files, results.ResultFile{Name: name, Result: r})
 	}
-	return files, texts, errors.Join(wrong...)
+	return files, errors.Join(wrong...)
 }
 
 // nothing says why a result has nothing for the format, "" if it has.
@@ -129,25 +121,30 @@ func (f *resultsFlags) nothing(r *results.Result) string {
 	return ""
 }
 
-func (f *resultsFlags) readFile(name string) (*results.Result, []byte, error) {
-	in, err := os.Open(name)
-	if err != nil {
-		if pathError := (*fs.PathError)(nil); errors.As(err, &pathError) {
-			err = pathError.Err // the caller names the file
+// readResultFile reads a result file. Its error names the file and everything that is wrong with it.
+func readResultFile(name string) (*results.Result, error) {
+	var r *results.Result
+	info, err := os.Stat(name)
+	switch {
+	case err != nil:
+		err = errors.Unwrap(err) // the file is named below
+	case info.IsDir():
+		err = errors.New("a folder, want a result file")
+	default:
+		var in *os.File
+		if in, err = os.Open(name); err == nil {
+			r, err = results.Read(in)
+			in.Close()
 		}
-		return nil, nil, err
 	}
-	defer in.Close()
-	if info, err := in.Stat(); err == nil && info.IsDir() {
-		return nil, nil, errors.New("a folder, want a result file")
+	if err == nil {
+		return r, nil
 	}
-	if f.format != "json" {
-		r, err := results.Read(in)
-		return r, nil, err
+	var wrong []error
+	for line := range strings.Lines(err.Error()) {
+		wrong = append(wrong, &usageError{name + ": " + strings.TrimSpace(line)})
 	}
-	var text bytes.Buffer
-	r, err := results.Rewrite(&text, in)
-	return r, text.Bytes(), err
+	return nil, errors.Join(wrong...)
 }
 
 // resultOutput is a file to write.
@@ -157,25 +154,22 @@ type resultOutput struct {
 }
 
 // outputs returns what to write where.
-func (f *resultsFlags) outputs(files []results.ResultFile, texts [][]byte) ([]resultOutput, error) {
+func (f *resultsFlags) outputs(files []results.ResultFile) ([]resultOutput, error) {
 	info, err := os.Stat(f.out)
 	folder := f.out != "" && (strings.HasSuffix(f.out, "/") || err == nil && info.IsDir())
 	if !folder {
-		if (f.format == "hlog" || f.format == "json") && len(files) > 1 {
-			return nil, &usageError{fmt.Sprintf("--format %s: %d results need a folder: want --out folder/", f.format,
-				len(files))}
+		if f.format == "hlog" && len(files) > 1 {
+			return nil, &usageError{fmt.Sprintf("--format hlog: %d results need a folder: want --out folder/", len(files))}
 		}
-		return f.checked([]resultOutput{{f.out, func(w io.Writer) error { return f.write(w, files, texts) }}}, files)
+		return f.checked([]resultOutput{{f.out, func(w io.Writer) error { return f.write(w, files) }}}, files)
 	}
 	var out []resultOutput
 	for i, file := range files {
 		base := strings.TrimSuffix(filepath.Base(file.Name), ".jsonl")
 		if f.format != "hgrm" {
 			path := filepath.Join(f.out, base+map[string]string{"table": ".txt", "hlog": ".hlog", "benchfmt": ".bench",
-				"csv": ".csv", "json": ".jsonl"}[f.format])
-			out = append(out, resultOutput{path, func(w io.Writer) error {
-				return f.write(w, files[i:i+1], texts[i:i+1])
-			}})
+				"csv": ".csv"}[f.format])
+			out = append(out, resultOutput{path, func(w io.Writer) error { return f.write(w, files[i:i+1]) }})
 			continue
 		}
 		for _, d := range file.Histograms() {
@@ -211,7 +205,7 @@ func (f *resultsFlags) checked(out []resultOutput, files []results.ResultFile) (
 }
 
 // write writes results to one place.
-func (f *resultsFlags) write(w io.Writer, files []results.ResultFile, texts [][]byte) error {
+func (f *resultsFlags) write(w io.Writer, files []results.ResultFile) error {
 	switch f.format {
 	case "hgrm":
 		return writeHGRMs(w, files)
@@ -221,9 +215,6 @@ func (f *resultsFlags) write(w io.Writer, files []results.ResultFile, texts [][]
 		return results.WriteBenchfmt(w, files)
 	case "csv":
 		return results.WriteCSV(w, files)
-	case "json":
-		_, err := w.Write(texts[0])
-		return err
 	}
 	for i, file := range files {
 		if i > 0 {

@@ -221,9 +221,10 @@ func TestRunFile(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "line 4") {
 		t.Errorf("a broken line in the middle: %v", err)
 	}
-	newer := strings.Replace(whole, `"blocks_format":1`, `"blocks_format":2`, 1)
-	if _, err := ReadTurns(strings.NewReader(newer)); err == nil || !strings.Contains(err.Error(), "newer") {
-		t.Errorf("a newer format: %v", err)
+	other := strings.Replace(whole, `"blocks_format":1`, `"blocks_format":2,"seed":"of another type"`, 1)
+	if _, err := ReadTurns(strings.NewReader(other)); err == nil ||
+		err.Error() != "line 1: blocks format 2, this program reads 1" {
+		t.Errorf("another format: %v", err)
 	}
 }
 

@@ -88,12 +88,14 @@ func ReadTurns(r io.Reader) (*Turns, error) {
 	if !lines.Scan() {
 		return nil, errors.Join(ErrNoTurns, lines.Err())
 	}
-	if err := json.Unmarshal(lines.Bytes(), &run.Header); err != nil || run.Header.Format == 0 {
+	err := json.Unmarshal(lines.Bytes(), &run.Header) // of another format fields may have other types
+	switch {
+	case run.Header.Format == 0:
 		return nil, ErrNoTurns
-	}
-	if run.Header.Format > FileFormat {
-		return nil, fmt.Errorf("line 1: format %d is newer than this program's, which reads up to %d", run.Header.Format,
-			FileFormat)
+	case run.Header.Format != FileFormat:
+		return nil, fmt.Errorf("line 1: blocks format %d, this program reads %d", run.Header.Format, FileFormat)
+	case err != nil:
+		return nil, fmt.Errorf("line 1: %w", err)
 	}
 	var wrong error
 	for n := 2; lines.Scan(); n++ {

@@ -107,41 +107,27 @@ const allOperations = "all operations"
 // columnLatency is the distribution of the latencies of an operation in a column.
 type columnLatency struct {
 	results.Latency
-	heat []int64 // see heatOf; nil if the file has no histogram, as in formats 1 and 2
+	heat []int64 // see heatOf
 }
 
 // latencies returns the distribution of each operation, and after them that of all operations. timeKind is one of the
-// constants below. Where the file has no histograms the figures are the highest ones of the intervals.
+// constants below.
 func (c *timeColumn) latencies(at int, ops []string, timeKind string,
 	scratch [2]*hdrhistogram.Histogram) []columnLatency {
-	out := make([]columnLatency, len(ops)+1)
+	var out []columnLatency
 	one, all := scratch[0], scratch[1]
 	all.Reset()
-	missing := false // a histogram of any operation
-	for i, op := range ops {
+	for _, op := range ops {
 		one.Reset()
-		whole := true
 		for _, iv := range c.intervals {
 			if s := operation(iv.Groups, at, op); s != nil {
-				whole = merge(one, latency(s, timeKind), s.Count) && whole
-				highest(&out[i].Latency, latency(s, timeKind))
+				merge(one, latency(s, timeKind))
 			}
 		}
-		if missing = missing || !whole; whole {
-			out[i] = latencyOf(one)
-			all.Merge(one)
-		}
+		out = append(out, latencyOf(one))
+		all.Merge(one)
 	}
-	if !missing {
-		out[len(ops)] = latencyOf(all)
-		return out
-	}
-	for _, iv := range c.intervals {
-		if at < len(iv.Groups) {
-			highest(&out[len(ops)].Latency, latency(&iv.Groups[at].Total, timeKind))
-		}
-	}
-	return out
+	return append(out, latencyOf(all))
 }
 
 func operation(groups []results.GroupStats, at int, op string) *results.OpStats {
@@ -197,23 +183,12 @@ func latency(op *results.OpStats, timeKind string) *results.Latency {
 	return &op.Service
 }
 
-// merge adds the histogram of a latency, and reports whether that says all of so many operations.
-func merge(into *hdrhistogram.Histogram, l *results.Latency, count int64) bool {
-	if count == 0 || l == nil {
-		return true
-	}
-	h, err := l.Histogram()
-	if err != nil {
-		return false
-	}
-	into.Merge(h)
-	return true
-}
-
-func highest(sum, l *results.Latency) {
+// merge adds the histogram of a latency, if there is one.
+func merge(into *hdrhistogram.Histogram, l *results.Latency) {
 	if l == nil {
 		return
 	}
-	sum.P50, sum.P95, sum.P99 = max(sum.P50, l.P50), max(sum.P95, l.P95), max(sum.P99, l.P99)
-	sum.P999, sum.Max = max(sum.P999, l.P999), max(sum.Max, l.Max)
+	if h, err := l.Histogram(); err == nil {
+		into.Merge(h)
+	}
 }

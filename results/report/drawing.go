@@ -243,7 +243,7 @@ func percentileCurves(r *results.Result, at int, ops []string, timeKind string) 
 	for _, op := range ops {
 		one := results.NewHistogram()
 		if s := operation(groups, at, op); s != nil {
-			merge(one, latency(s, timeKind), s.Count)
+			merge(one, latency(s, timeKind))
 		}
 		all.Merge(one)
 		out = append(out, percentileCurve(one))

@@ -255,8 +255,7 @@
 					.reduce((a, b) => [Math.min(a[0], b[0]), Math.max(a[1], b[1])]);
 				return {
 					title: `${runName(run)}${groupName(group)}${timeTitle(l)} of ${l.op}`, x: timeAxis(), y,
-					about: l.heat ? eventNames(run) : 'The file has no histograms over time, so there is no heat map, ' +
-						'and seconds that are drawn together have the highest percentile of any of them.',
+					about: eventNames(run),
 					heat: l.heat && heatSeries(l, y, range), marks: timeMarks(run), areas: phaseAreas(run), top: 38,
 					scale: range && range.map((v) => `${digits(Number(v.toPrecision(2)))}/s`),
 					lines: percentiles.map(([name, key], k) => ({

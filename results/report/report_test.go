@@ -328,7 +328,7 @@ func TestColumns(t *testing.T) {
 	for i, op := range []string{"read", "update"} {
 		want := results.NewHistogram()
 		for _, iv := range run[10:] {
-			merge(want, operation(iv.Groups, 0, op).Response, 1)
+			merge(want, operation(iv.Groups, 0, op).Response)
 		}
 		if got[i].P99 != want.ValueAtPercentile(99) || got[i].Max != want.Max() {
 			t.Errorf("%s: p99 %d us, max %d us, want %d and %d", op, got[i].P99, got[i].Max, want.ValueAtPercentile(99),
@@ -438,30 +438,6 @@ func TestPercentileCurve(t *testing.T) {
 	}
 	if got := percentileCurve(results.NewHistogram()); len(got) != 0 {
 		t.Errorf("the curve of no values has %v", got)
-	}
-}
-
-// TestOldFiles: a file without histograms over time is drawn with the highest percentiles of the intervals.
-func TestOldFiles(t *testing.T) {
-	for _, name := range []string{"format1.jsonl", "format2.jsonl"} {
-		f, err := os.Open(filepath.Join("..", "testdata", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, err := results.Read(f)
-		f.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
-		d := newDrawing([]results.ResultFile{{Name: name, Result: r}})
-		for _, l := range d.Groups[0].Latencies {
-			if measured := l.Op != "insert"; l.Heat != nil || measured != (len(l.Percentiles) > 0) {
-				t.Errorf("%s: %s %s: heat %v, percentiles %v", name, l.Op, l.Time, l.Heat, l.Percentiles)
-			}
-			if i := len(l.Max) - 1; l.Op == "read" && l.Time == serviceTime && l.Max[i] != 1_000_447 {
-				t.Errorf("%s: the last column has max %d us, want 1000447", name, l.Max[i])
-			}
-		}
 	}
 }
 

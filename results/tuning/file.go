@@ -192,12 +192,14 @@ func Read(r io.Reader) (s *Study, size int64, err error) {
 			return nil, 0, fmt.Errorf("line %d: %w", n, err)
 		}
 		if n == 1 {
-			if err := json.Unmarshal(line, &s.Plan); err != nil || s.Plan.Format == 0 {
+			err := json.Unmarshal(line, &s.Plan) // of another format fields may have other types
+			switch {
+			case s.Plan.Format == 0:
 				return nil, 0, errors.New("not a file of neokv tune")
-			}
-			if s.Plan.Format > FileFormat {
-				return nil, 0, fmt.Errorf("line 1: format %d is newer than this program's, which reads up to %d",
-					s.Plan.Format, FileFormat)
+			case s.Plan.Format != FileFormat:
+				return nil, 0, fmt.Errorf("line 1: tuning format %d, this program reads %d", s.Plan.Format, FileFormat)
+			case err != nil:
+				return nil, 0, fmt.Errorf("line 1: %w", err)
 			}
 		} else {
 			var t StudyTrial

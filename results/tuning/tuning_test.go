@@ -253,13 +253,14 @@ func TestFile(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"":                             "not a file of neokv tune",
-		"{}\n":                         "not a file of neokv tune",
-		"hello\n":                      "not a file of neokv tune",
-		`{"tuning_format":1}`:          "not a file of neokv tune", // the line is cut off
-		`{"tuning_format":99}` + "\n":  "newer than this program's",
-		string(whole) + "nonsense\n":   "line ",
-		strings.Repeat("x", maxLine+1): "line 1: too long",
+		"":                                    "not a file of neokv tune",
+		"{}\n":                                "not a file of neokv tune",
+		"hello\n":                             "not a file of neokv tune",
+		`{"tuning_format":1}`:                 "not a file of neokv tune", // the line is cut off
+		`{"tuning_format":99,"set":0}` + "\n": "line 1: tuning format 99, this program reads 1",
+		`{"tuning_format":1,"set":0}` + "\n":  "line 1: json: ",
+		string(whole) + "nonsense\n":          "line ",
+		strings.Repeat("x", maxLine+1):        "line 1: too long",
 	} {
 		if _, _, err := Read(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.40q: %v; want %s", text, err, want)
