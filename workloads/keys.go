@@ -95,21 +95,11 @@ func Zeta(n uint64, theta float64) float64 {
 // most popular record gets 3.8 % of the draws, a little more if others fall on it.
 type ScrambledZipfian struct {
 	records uint64
-	zipf    numbers
-}
-
-// numbers is a zipfian distribution of numbers that are not scrambled yet.
-type numbers interface {
-	Next(rng *rand.Rand) uint64
+	zipf    Distribution
 }
 
 // ycsbItems is the size of the space that YCSB draws from before it hashes.
 const ycsbItems = 10_000_000_000
-
-// NewScrambledZipfian returns the distribution over so many records.
-func NewScrambledZipfian(records uint64) *ScrambledZipfian {
-	return &ScrambledZipfian{records: records, zipf: NewZipfian(ycsbItems, Theta)}
-}
 
 func (s *ScrambledZipfian) Next(rng *rand.Rand) uint64 { return fnv64(s.zipf.Next(rng)) % s.records }
 
@@ -118,7 +108,7 @@ func (s *ScrambledZipfian) Next(rng *rand.Rand) uint64 { return fnv64(s.zipf.Nex
 // share from a single other one.
 type GrowingZipfian struct {
 	inserts *Inserts
-	zipf    numbers
+	zipf    Distribution
 }
 
 func (g *GrowingZipfian) Next(rng *rand.Rand) uint64 {
@@ -299,7 +289,7 @@ func (c keyChoice) distribution(records uint64, inserts *Inserts, inserted bool,
 	if c.ordered {
 		items = records
 	}
-	zipfian := func() numbers {
+	zipfian := func() Distribution {
 		if c.theta > 1 {
 			return &steepZipfian{rand.NewZipf(rng, c.theta, 1, items-1)}
 		}

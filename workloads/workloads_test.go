@@ -79,7 +79,7 @@ func TestZipfian(t *testing.T) {
 
 func TestScrambledZipfian(t *testing.T) {
 	const draws, records = 1_000_000, 10_000
-	d := NewScrambledZipfian(records)
+	d := &ScrambledZipfian{records, NewZipfian(ycsbItems, Theta)}
 	got := draw(d, draws)
 	// What falls on a record is the sum over all numbers hashed to it. The hottest two carry their own share and, on
 	// average, a 1/records part of all the rest.
