@@ -76,15 +76,25 @@ func (w *RecordWriter) Close() error {
 	return nil
 }
 
-func (w *RecordWriter) write(l line) error {
-	b, err := json.Marshal(l)
-	if err != nil {
-		return fmt.Errorf("result file: %w", err)
+func (w *RecordWriter) write(l line) error { return WriteLine(w.w, "result file", l) }
+
+// WriteLine writes a value as a line of a file of JSON Lines, in one write. what names the file in an error.
+func WriteLine(w io.Writer, what string, value any) error {
+	b, err := json.Marshal(value)
+	if err == nil {
+		_, err = w.Write(append(b, '\n'))
 	}
-	if _, err := w.w.Write(append(b, '\n')); err != nil {
-		return fmt.Errorf("result file: %w", err)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
+}
+
+// PrintJSON prints a value for programs.
+func PrintJSON(w io.Writer, value any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(value)
 }
 
 // Result is a result file that was read back.
@@ -96,7 +106,7 @@ type Result struct {
 	Warnings []string
 }
 
-// maxLine bounds the memory that Read needs for a line. The histograms of a summary take some tens of kilobytes.
+// maxLine bounds the memory that ReadLine needs for a line. The histograms of a summary take some tens of kilobytes.
 const maxLine = 64 << 20
 
 // maxWrong bounds how many wrong lines an error names.
@@ -109,7 +119,7 @@ func Read(r io.Reader) (*Result, error) {
 	var wrong []error
 	in := bufio.NewReader(r)
 	for n := 1; ; n++ {
-		b, err := readLine(in)
+		b, err := ReadLine(in)
 		if err != nil && err != io.EOF {
 			return nil, errors.Join(append(wrong, fmt.Errorf("line %d: %w", n, err))...)
 		}
@@ -147,8 +157,8 @@ func Read(r io.Reader) (*Result, error) {
 	return res, nil
 }
 
-// readLine reads a line of at most maxLine bytes. At the end of the file it returns the rest, with io.EOF.
-func readLine(in *bufio.Reader) (line []byte, err error) {
+// ReadLine reads a line of at most 64 MiB, with its line feed. At the end of the file it returns the rest, with io.EOF.
+func ReadLine(in *bufio.Reader) (line []byte, err error) {
 	for {
 		part, err := in.ReadSlice('\n')
 		if line = append(line, part...); len(line) > maxLine {

@@ -1,7 +1,6 @@
 package redisbenchmark
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -18,9 +17,7 @@ var Formats = []string{"table", "md", "json"}
 // Print writes the findings in one of the formats.
 func (f *Findings) Print(w io.Writer, format string) error {
 	if format == "json" {
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(f)
+		return results.PrintJSON(w, f)
 	}
 	md := format == "md"
 	var b strings.Builder

@@ -157,15 +157,9 @@ func (f *abFlags) plan(c *cobra.Command, p process, textA, textB string) (*ab.Pl
 	}{{"--a", textA, &plan.A}, {"--b", textB, &plan.B}} {
 		var err error
 		if *x.arm, err = ab.ParseArm(x.text); err != nil {
-			for line := range strings.Lines(err.Error()) {
-				complain("%s: %s", x.flag, strings.TrimSpace(line))
-			}
-			continue
-		}
-		if err := f.complete(x.arm, c, p); err != nil {
-			for line := range strings.Lines(err.Error()) {
-				complain("%s: %s", x.flag, strings.TrimSpace(line))
-			}
+			wrong = append(wrong, usageErrors(x.flag, err))
+		} else if err := f.complete(x.arm, c, p); err != nil {
+			wrong = append(wrong, usageErrors(x.flag, err))
 		}
 	}
 	if wrong == nil && textA == textB {
@@ -287,7 +281,7 @@ func writeComparison(w io.Writer, c *compare.Delta, format string) error {
 	case "html":
 		return report.ComparisonHTML(w, c)
 	case "json":
-		return c.PrintJSON(w)
+		return results.PrintJSON(w, c)
 	}
 	return c.PrintTable(w)
 }

@@ -160,10 +160,7 @@ func compareSides(a, b string) (*compare.Delta, error) {
 			figures[i] = append(figures[i], s.Figures(&r.Header))
 			all = append(all, results.ResultFile{Name: path, Result: r})
 			if err := compare.Comparable(&all[0].Header, &r.Header); err != nil {
-				for line := range strings.Lines(err.Error()) {
-					wrong = append(wrong, &usageError{fmt.Sprintf("%s and %s have different loads: %s", all[0].Name, path,
-						strings.TrimSpace(line))})
-				}
+				wrong = append(wrong, usageErrors(fmt.Sprintf("%s and %s have different loads", all[0].Name, path), err))
 			}
 		}
 	}

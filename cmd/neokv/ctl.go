@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +18,7 @@ import (
 	"neokv.dev/neokv/admin"
 	"neokv.dev/neokv/fault"
 	"neokv.dev/neokv/settings"
+	"neokv.dev/results"
 )
 
 func ctlCommand(p process) *cobra.Command {
@@ -149,9 +149,7 @@ func ctlStatus(p process, f *ctlFlags) *cobra.Command {
 				return err
 			}
 			if format == "json" {
-				e := json.NewEncoder(p.stdout)
-				e.SetIndent("", "  ")
-				return e.Encode(status)
+				return results.PrintJSON(p.stdout, status)
 			}
 			printStatus(p.stdout, status)
 			return nil

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -118,10 +117,7 @@ func (f *historyFlags) show(p process, path string) error {
 	wrong := f.check(path)
 	content, err := history.Read(path)
 	if err != nil {
-		for line := range strings.Lines(err.Error()) {
-			wrong = errors.Join(wrong, &usageError{path + ": " + strings.TrimSpace(line)})
-		}
-		return wrong
+		return errors.Join(wrong, usageErrors(path, err))
 	}
 	for _, x := range []struct {
 		flag         string

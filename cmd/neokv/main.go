@@ -121,6 +121,15 @@ type usageError struct{ text string }
 
 func (e *usageError) Error() string { return e.text }
 
+// usageErrors returns a usageError for each line of err. about says what is wrong.
+func usageErrors(about string, err error) error {
+	var wrong []error
+	for line := range strings.Lines(err.Error()) {
+		wrong = append(wrong, &usageError{about + ": " + strings.TrimSpace(line)})
+	}
+	return errors.Join(wrong...)
+}
+
 // noArgs refuses arguments that are not flags.
 func noArgs(c *cobra.Command, args []string) error {
 	if len(args) > 0 {

@@ -137,14 +137,10 @@ func readResultFile(name string) (*results.Result, error) {
 			in.Close()
 		}
 	}
-	if err == nil {
-		return r, nil
+	if err != nil {
+		return nil, usageErrors(name, err)
 	}
-	var wrong []error
-	for line := range strings.Lines(err.Error()) {
-		wrong = append(wrong, &usageError{name + ": " + strings.TrimSpace(line)})
-	}
-	return nil, errors.Join(wrong...)
+	return r, nil
 }
 
 // resultOutput is a file to write.

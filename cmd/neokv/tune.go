@@ -129,7 +129,7 @@ func (f *tuneFlags) print(p process, study *tuning.Study, path string) error {
 		case "html":
 			return report.TuningHTML(w, o)
 		case "json":
-			return o.PrintJSON(w)
+			return results.PrintJSON(w, o)
 		}
 		return o.PrintTable(w)
 	})

@@ -63,16 +63,7 @@ func NewTurnsWriter(w io.Writer, h TurnsHeader) (*TurnsWriter, error) {
 // Block writes a block.
 func (x *TurnsWriter) Block(b Block) error { return x.write(b) }
 
-func (x *TurnsWriter) write(line any) error {
-	text, err := json.Marshal(line)
-	if err == nil {
-		_, err = x.w.Write(append(text, '\n'))
-	}
-	if err != nil {
-		return fmt.Errorf("file of blocks: %w", err)
-	}
-	return nil
-}
+func (x *TurnsWriter) write(line any) error { return results.WriteLine(x.w, "file of blocks", line) }
 
 // maxLine bounds a line.
 const maxLine = 16 << 20

@@ -1,7 +1,7 @@
 package compare
 
 import (
-	"encoding/json"
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -15,7 +15,7 @@ func (c *Delta) PrintTable(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "A: %s\nB: %s\n", c.A, c.B)
 	for _, d := range c.Conditions {
-		fmt.Fprintf(&b, "   %s: %s and %s\n", d.Name, orNone(d.A), orNone(d.B))
+		fmt.Fprintf(&b, "   %s: %s and %s\n", d.Name, cmp.Or(d.A, "(none)"), cmp.Or(d.B, "(none)"))
 	}
 	b.WriteByte('\n')
 	rows := [][]string{c.Heading()}
@@ -39,7 +39,7 @@ func (c *Delta) PrintMarkdown(w io.Writer) error {
 	plain := strings.NewReplacer("|", `\|`, "\n", " ", "<", "&lt;", "~", `\~`)
 	fmt.Fprintf(&b, "A: `%s`  \nB: `%s`\n\n", strings.ReplaceAll(c.A, "`", "'"), strings.ReplaceAll(c.B, "`", "'"))
 	for _, d := range c.Conditions {
-		fmt.Fprintf(&b, "- %s: %s and %s\n", plain.Replace(d.Name), plain.Replace(orNone(d.A)), plain.Replace(orNone(d.B)))
+		fmt.Fprintf(&b, "- %s: %s and %s\n", plain.Replace(d.Name), plain.Replace(cmp.Or(d.A, "(none)")), plain.Replace(cmp.Or(d.B, "(none)")))
 	}
 	if len(c.Conditions) > 0 {
 		b.WriteByte('\n')
@@ -59,13 +59,6 @@ func (c *Delta) PrintMarkdown(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-func orNone(text string) string {
-	if text == "" {
-		return "(none)"
-	}
-	return text
 }
 
 // Heading returns the names of the columns of a table.
@@ -147,11 +140,4 @@ func (c *Delta) Notes() []string {
 		out = append(out, "warning: "+warning)
 	}
 	return out
-}
-
-// PrintJSON prints a comparison for programs.
-func (c *Delta) PrintJSON(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(c)
 }

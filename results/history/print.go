@@ -1,7 +1,7 @@
 package history
 
 import (
-	"encoding/json"
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -96,16 +96,9 @@ func (t *Trend) printChanges(b *strings.Builder) {
 			b.WriteString(strings.TrimRight(line, " ") + "\n")
 		}
 		for _, f := range c.Differ {
-			fmt.Fprintf(b, "  %s: %s -> %s\n", f.Name, none(f.Values[0]), none(f.Values[1]))
+			fmt.Fprintf(b, "  %s: %s -> %s\n", f.Name, cmp.Or(f.Values[0], "(none)"), cmp.Or(f.Values[1], "(none)"))
 		}
 	}
-}
-
-func none(text string) string {
-	if text == "" {
-		return "(none)"
-	}
-	return text
 }
 
 // Level returns a level by its place.
@@ -121,7 +114,7 @@ func (t *Trend) Where(c *ChangePoint) string {
 	case r.Commit == before.Commit:
 		return text + ", commit " + r.Commit + ", the same as before"
 	}
-	return text + ", commit " + none(r.Commit) + " after " + none(before.Commit)
+	return text + ", commit " + cmp.Or(r.Commit, "(none)") + " after " + cmp.Or(before.Commit, "(none)")
 }
 
 // Cells returns the medians of the level before and of this one, the change with its interval, and the verdict.
@@ -182,9 +175,7 @@ func (t *Trend) varying() (out []string) {
 
 // PrintJSON prints trends for programs.
 func PrintJSON(w io.Writer, trends []*Trend, o Options) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(struct {
+	return results.PrintJSON(w, struct {
 		Method string   `json:"method"`
 		Trends []*Trend `json:"trends"`
 	}{o.Method(), trends})

@@ -163,26 +163,14 @@ func (x *StudyWriter) Plan(p StudyPlan) error { return x.write(p) }
 // Trial writes a trial.
 func (x *StudyWriter) Trial(t *StudyTrial) error { return x.write(t) }
 
-func (x *StudyWriter) write(line any) error {
-	text, err := json.Marshal(line)
-	if err == nil {
-		_, err = x.w.Write(append(text, '\n'))
-	}
-	if err != nil {
-		return fmt.Errorf("file of trials: %w", err)
-	}
-	return nil
-}
-
-// maxLine bounds a line.
-const maxLine = 16 << 20
+func (x *StudyWriter) write(line any) error { return results.WriteLine(x.w, "file of trials", line) }
 
 // Read reads a study. It also returns how many bytes of the file it took: a last line that is cut off is left out.
 func Read(r io.Reader) (s *Study, size int64, err error) {
 	s = &Study{}
 	lines := bufio.NewReaderSize(r, 1<<16)
 	for n := 1; ; n++ {
-		line, err := readLine(lines)
+		line, err := results.ReadLine(lines)
 		switch {
 		case err == io.EOF && n > 1:
 			return s, size, nil // whatever is behind the last line feed was cut off
@@ -209,18 +197,5 @@ func Read(r io.Reader) (s *Study, size int64, err error) {
 			s.Trials = append(s.Trials, t)
 		}
 		size += int64(len(line))
-	}
-}
-
-// readLine reads a line with its line feed. The error is io.EOF if there is none.
-func readLine(r *bufio.Reader) (line []byte, err error) {
-	for {
-		part, err := r.ReadSlice('\n')
-		if line = append(line, part...); len(line) > maxLine {
-			return nil, errors.New("too long")
-		}
-		if err != bufio.ErrBufferFull {
-			return line, err
-		}
 	}
 }

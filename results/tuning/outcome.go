@@ -1,7 +1,6 @@
 package tuning
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -370,11 +369,4 @@ func (o *StudyOutcome) PrintTable(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-// PrintJSON prints an outcome for programs.
-func (o *StudyOutcome) PrintJSON(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(o)
 }

@@ -224,7 +224,7 @@ func TestTable(t *testing.T) {
 	if err != nil || !bytes.Equal(text.Bytes(), want) {
 		t.Errorf("%v: the table is\n%s", err, text.Bytes())
 	}
-	if err := o.PrintJSON(&wrote); err != nil {
+	if err := results.PrintJSON(&wrote, o); err != nil {
 		t.Error(err)
 	}
 }
@@ -260,7 +260,7 @@ func TestFile(t *testing.T) {
 		`{"tuning_format":99,"set":0}` + "\n": "line 1: tuning format 99, this program reads 1",
 		`{"tuning_format":1,"set":0}` + "\n":  "line 1: json: ",
 		string(whole) + "nonsense\n":          "line ",
-		strings.Repeat("x", maxLine+1):        "line 1: too long",
+		strings.Repeat("x", 64<<20+1):         "line 1: more than 67108864 bytes",
 	} {
 		if _, _, err := Read(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.40q: %v; want %s", text, err, want)
