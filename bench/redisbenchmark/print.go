@@ -3,7 +3,6 @@ package redisbenchmark
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -93,7 +92,7 @@ func (p *Pair) table(title string, tests []*TestFigures, md bool) string {
 		rows = append(rows, row)
 	}
 	if md {
-		return markdown(rows)
+		return results.MarkdownTable(rows[0], 1, 0, rows[1:])
 	}
 	return strings.Join(results.Align(rows, 1), "\n") + "\n"
 }
@@ -140,16 +139,4 @@ func digits(v float64) string {
 		return strconv.FormatFloat(v, 'f', 1, 64)
 	}
 	return results.Count(int64(v + 0.5))
-}
-
-// markdown returns rows as a table, the first as its heading.
-func markdown(rows [][]string) string {
-	var b strings.Builder
-	line := func(cells []string) { b.WriteString("| " + strings.Join(cells, " | ") + " |\n") }
-	line(rows[0])
-	line(slices.Concat([]string{"---"}, slices.Repeat([]string{"---:"}, len(rows[0])-1)))
-	for _, row := range rows[1:] {
-		line(row)
-	}
-	return b.String()
 }

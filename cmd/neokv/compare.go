@@ -32,12 +32,7 @@ change of the machine in between as one of B: neokv ab measures in turn. A singl
   neokv compare a1.jsonl,a2.jsonl,a3.jsonl,a4.jsonl b1.jsonl,b2.jsonl,b3.jsonl,b4.jsonl --format md
   neokv compare neokv-ab-20261123T122945Z.jsonl
   neokv compare neokv-ab-20261123T122945Z.jsonl --format html -o compare.html`,
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) == 0 || len(args) > 2 {
-				return &usageError{fmt.Sprintf("%s%d arguments, want two sides, or one file of ab", verb(c), len(args))}
-			}
-			return nil
-		},
+		Args: wantArgs(1, 2, "two sides, or one file of ab"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			wrong := f.check(inputs(args)...)
 			var got *compare.Delta

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -36,13 +37,8 @@ func historyAddCommand(p process) *cobra.Command {
 		Long: `Add result files of bench to a history: a line per run, with its figures, load, settings, build and machine. A
 run that is in the history already is refused, as is one that did not come to its end.`,
 		Example: `  neokv history add history.jsonl neokv-ycsb-a-*.jsonl`,
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) < 2 {
-				return &usageError{fmt.Sprintf("%s%d arguments, want a history and results", verb(c), len(args))}
-			}
-			return nil
-		},
-		RunE: func(_ *cobra.Command, args []string) error { return addToHistory(p, args[0], args[1:]) },
+		Args:    wantArgs(2, math.MaxInt, "a history and results"),
+		RunE:    func(_ *cobra.Command, args []string) error { return addToHistory(p, args[0], args[1:]) },
 	}
 }
 
@@ -97,12 +93,7 @@ change. Runs of one load, target and machine stand together. Settings and builds
 		Example: `  neokv history show history.jsonl
   neokv history show history.jsonl --workload ycsb-a --figure throughput
   neokv history show history.jsonl --format html -o history.html`,
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return &usageError{fmt.Sprintf("%s%d arguments, want a history", verb(c), len(args))}
-			}
-			return nil
-		},
+		Args: wantArgs(1, 1, "a history"),
 		RunE: func(c *cobra.Command, args []string) error { return f.show(p, args[0]) },
 	}
 	flags := c.Flags()

@@ -130,6 +130,16 @@ func usageErrors(about string, err error) error {
 	return errors.Join(wrong...)
 }
 
+// wantArgs refuses fewer or more arguments. what says which they are.
+func wantArgs(fewest, most int, what string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if n := len(args); n < fewest || n > most {
+			return &usageError{fmt.Sprintf("%s%d arguments, want %s", verb(c), n, what)}
+		}
+		return nil
+	}
+}
+
 // noArgs refuses arguments that are not flags.
 func noArgs(c *cobra.Command, args []string) error {
 	if len(args) > 0 {

@@ -49,13 +49,7 @@ func showProfileCommand(p process) *cobra.Command {
 		Example: `  neokv profiles show default
   neokv profiles show ./mine.yaml --set raft.rtt=5ms
   NEOKV_ENGINE_BLOOM_BITS=16 neokv profiles show small`,
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return &usageError{fmt.Sprintf(
-					"%s%d arguments, want one: the name of a profile or the path of a YAML file", verb(c), len(args))}
-			}
-			return nil
-		},
+		Args: wantArgs(1, 1, "one: the name of a profile or the path of a YAML file"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			r, err := profiles.Resolve(profiles.ValueSources{Profile: args[0], Env: p.env, Set: set})
 			if err != nil {

@@ -24,12 +24,7 @@ results are drawn over each other, and the page names in what their load, settin
 --format md it is a summary for a pull request instead.`,
 		Example: `  neokv report before.jsonl after.jsonl -o report.html
   neokv report --format md before.jsonl after.jsonl`,
-		Args: func(c *cobra.Command, args []string) error {
-			if n := len(args); n < 1 || n > report.MaxResults {
-				return &usageError{fmt.Sprintf("%s%d results, want 1 to %d", verb(c), n, report.MaxResults)}
-			}
-			return nil
-		},
+		Args: wantArgs(1, report.MaxResults, fmt.Sprintf("1 to %d results", report.MaxResults)),
 		RunE: func(_ *cobra.Command, args []string) error {
 			wrong := f.check(args...)
 			subjects, missing, err := readSubjects(args)

@@ -113,8 +113,8 @@ func TestReportOfBadInput(t *testing.T) {
 		args string
 		want string
 	}{
-		{"report", "neokv: report: 0 results, want 1 to 8\n"},
-		{"report a b c d e f g h i", "neokv: report: 9 results, want 1 to 8\n"},
+		{"report", "neokv: report: 0 arguments, want 1 to 8 results\n"},
+		{"report a b c d e f g h i", "neokv: report: 9 arguments, want 1 to 8 results\n"},
 		{"report --format mdd -o a.jsonl a.jsonl none.jsonl newer.jsonl other.jsonl wrong.jsonl empty.jsonl a.jsonl",
 			`neokv: --format mdd: want one of html, md; did you mean md?
 neokv: --out: a.jsonl is a file to read

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -44,12 +45,7 @@ warning.`,
   neokv results run.jsonl --format hlog --out run.hlog
   neokv results old-*.jsonl --format benchfmt --out old.txt
   neokv results *.jsonl --format csv --out all.csv`,
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return &usageError{verb(c) + "want the name of a result file"}
-			}
-			return nil
-		},
+		Args: wantArgs(1, math.MaxInt, "the name of a result file"),
 		RunE: func(_ *cobra.Command, args []string) error { return f.run(p, args) },
 	}
 	c.Flags().StringVar(&f.format, "format", resultForms[0], "one of "+strings.Join(resultForms, ", "))

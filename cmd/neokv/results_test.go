@@ -106,7 +106,7 @@ func TestResultsRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ args, want string }{
-		{"", "neokv: results: want the name of a result file"},
+		{"", "neokv: results: 0 arguments, want the name of a result file"},
 		{"none.jsonl text.jsonl newer.jsonl older.jsonl broken.jsonl empty.jsonl folder good.jsonl --format hgrn --out out/",
 			`neokv: --format hgrn: want one of table, hgrm, hlog, benchfmt, csv; did you mean hgrm?
 neokv: none.jsonl: no such file or directory

@@ -50,13 +50,7 @@ func showWorkloadCommand(p process) *cobra.Command {
 records, elements and sizes of values of the profile default: a line for each command, with its operation.`,
 		Example: `  neokv workloads show chat
   neokv workloads show ./mine.yaml --requests 20 --seed 7`,
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return &usageError{fmt.Sprintf(
-					"%s%d arguments, want one: the name of a workload or the path of a YAML file", verb(c), len(args))}
-			}
-			return nil
-		},
+		Args: wantArgs(1, 1, "one: the name of a workload or the path of a YAML file"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if requests < 0 || requests > 1_000_000 {
 				return &usageError{fmt.Sprintf("--requests %d: want 0 to 1000000", requests)}

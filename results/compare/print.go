@@ -36,26 +36,21 @@ func (c *Delta) PrintTable(w io.Writer) error {
 // PrintMarkdown prints a comparison for a pull request.
 func (c *Delta) PrintMarkdown(w io.Writer) error {
 	var b strings.Builder
-	plain := strings.NewReplacer("|", `\|`, "\n", " ", "<", "&lt;", "~", `\~`)
+	text := results.MarkdownText
 	fmt.Fprintf(&b, "A: `%s`  \nB: `%s`\n\n", strings.ReplaceAll(c.A, "`", "'"), strings.ReplaceAll(c.B, "`", "'"))
 	for _, d := range c.Conditions {
-		fmt.Fprintf(&b, "- %s: %s and %s\n", plain.Replace(d.Name), plain.Replace(cmp.Or(d.A, "(none)")), plain.Replace(cmp.Or(d.B, "(none)")))
+		fmt.Fprintf(&b, "- %s: %s and %s\n", text(d.Name), text(cmp.Or(d.A, "(none)")), text(cmp.Or(d.B, "(none)")))
 	}
 	if len(c.Conditions) > 0 {
 		b.WriteByte('\n')
 	}
-	heading := c.Heading()
-	b.WriteString("| " + strings.Join(heading, " | ") + " |\n|---|" + strings.Repeat("---:|", len(heading)-2) + "---|\n")
+	var rows [][]string
 	for i := range c.Rows {
-		cells := c.Cells(&c.Rows[i])
-		for j := range cells {
-			cells[j] = plain.Replace(cells[j])
-		}
-		b.WriteString("| " + strings.Join(cells, " | ") + " |\n")
+		rows = append(rows, c.Cells(&c.Rows[i]))
 	}
-	b.WriteByte('\n')
+	b.WriteString(results.MarkdownTable(c.Heading(), 1, 1, rows) + "\n")
 	for _, line := range c.Notes() {
-		b.WriteString(plain.Replace(line) + "  \n")
+		b.WriteString(text(line) + "  \n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

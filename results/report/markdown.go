@@ -14,24 +14,24 @@ import (
 func Markdown(w io.Writer, subjects []results.ResultFile) error {
 	var b strings.Builder
 	several := len(subjects) > 1
-	fmt.Fprintf(&b, "### Benchmark: %s\n\n", plain(title(subjects)))
+	fmt.Fprintf(&b, "### Benchmark: %s\n\n", results.MarkdownText(title(subjects)))
 	for i, s := range subjects {
 		name := ""
 		if several {
 			name = fmt.Sprintf("**%s** `%s`: ", letter(i), strings.ReplaceAll(s.Name, "`", "'"))
 		}
-		fmt.Fprintf(&b, "- %s%s, %s\n", name, plain(s.Result.Header.Where()),
+		fmt.Fprintf(&b, "- %s%s, %s\n", name, results.MarkdownText(s.Result.Header.Where()),
 			s.Result.Header.Started.UTC().Format("2006-01-02 15:04 UTC"))
 		if several || !measured(subjects) { // else their tables say it
 			for k, g := range s.Result.Header.Groups {
 				if k == 0 && !measured(subjects) {
 					g.Rate = "several rates"
 				}
-				fmt.Fprintf(&b, "  - %s\n", plain(g.Describe()))
+				fmt.Fprintf(&b, "  - %s\n", results.MarkdownText(g.Describe()))
 			}
 		}
 		for _, p := range problems(s.Result) {
-			fmt.Fprintf(&b, "  - ⚠ %s\n", plain(p))
+			fmt.Fprintf(&b, "  - ⚠ %s\n", results.MarkdownText(p))
 		}
 	}
 	if several {
@@ -49,21 +49,21 @@ func Markdown(w io.Writer, subjects []results.ResultFile) error {
 		if g.Compare != nil {
 			b.WriteString("\n")
 			if name := matchGroups(subjects)[i].name; name != "" {
-				fmt.Fprintf(&b, "**%s**\n\n", plain(name))
+				fmt.Fprintf(&b, "**%s**\n\n", results.MarkdownText(name))
 			}
 			rows := [][]string{}
 			for _, r := range g.Compare.Rows {
 				rows = append(rows, append([]string{r.Op, r.What}, r.Values...))
 			}
-			table(&b, append([]string{"operation", "figure"}, g.Compare.Letters...), 2, 0, rows)
+			b.WriteString(results.MarkdownTable(append([]string{"operation", "figure"}, g.Compare.Letters...), 2, 0, rows))
 			continue
 		}
 		for _, t := range g.Tables {
-			fmt.Fprintf(&b, "\n%s\n\n", plain(t.Title))
-			table(&b, t.Heading, t.Names, 0, t.Rows)
+			fmt.Fprintf(&b, "\n%s\n\n", results.MarkdownText(t.Title))
+			b.WriteString(results.MarkdownTable(t.Heading, t.Names, 0, t.Rows))
 			b.WriteString("\n")
 			for _, n := range t.Notes {
-				fmt.Fprintf(&b, "- %s\n", plain(n))
+				fmt.Fprintf(&b, "- %s\n", results.MarkdownText(n))
 			}
 		}
 	}
@@ -74,7 +74,7 @@ func Markdown(w io.Writer, subjects []results.ResultFile) error {
 			b.WriteString("\n")
 		}
 		for _, n := range s.Summary.Notes(&s.Header) {
-			fmt.Fprintf(&b, "- %s\n", plain(n))
+			fmt.Fprintf(&b, "- %s\n", results.MarkdownText(n))
 		}
 	}
 	_, err := io.WriteString(w, b.String())
@@ -94,7 +94,7 @@ func (c drawnCurve) table(b *strings.Builder, several bool) {
 	if several {
 		name = letter(c.Run) + ", " + name
 	}
-	fmt.Fprintf(b, "\n**Latency against rate: %s**\n\n", plain(name))
+	fmt.Fprintf(b, "\n**Latency against rate: %s**\n\n", results.MarkdownText(name))
 	var rows [][]string
 	marks := slices.Clone(c.Marks)
 	for i, x := range shownSteps(&drawing{Curves: []drawnCurve{c}}) {
@@ -108,9 +108,10 @@ func (c drawnCurve) table(b *strings.Builder, several bool) {
 		})
 		rows = append(rows, []string{strings.Join(here, ", "), x.Rate, x.Reached, x.P50, x.P99, x.P999, x.Max, x.Why})
 	}
-	table(b, []string{"mark", "rate", "ops/s", "p50", "p99", "p99.9", "max", "why it does not hold"}, 1, 1, rows)
+	heading := []string{"mark", "rate", "ops/s", "p50", "p99", "p99.9", "max", "why it does not hold"}
+	b.WriteString(results.MarkdownTable(heading, 1, 1, rows))
 	if c.SLO != "" {
-		fmt.Fprintf(b, "\nSLO: %s\n", plain(c.SLO))
+		fmt.Fprintf(b, "\nSLO: %s\n", results.MarkdownText(c.SLO))
 	}
 }
 
@@ -131,40 +132,5 @@ func differ(b *strings.Builder, subjects []results.ResultFile) {
 		b.WriteString("The results have the same load, settings, build and machine.\n")
 		return
 	}
-	table(b, heading, len(heading), 0, rows)
-}
-
-// table writes a table. So many cells at the front of a row are names and so many at its end are words; those between
-// are figures.
-func table(b *strings.Builder, heading []string, names, words int, rows [][]string) {
-	line := func(cells []string) {
-		for _, c := range cells {
-			fmt.Fprintf(b, "| %s ", plain(c))
-		}
-		b.WriteString("|\n")
-	}
-	line(heading)
-	for i := range heading {
-		if i < names || i >= len(heading)-words {
-			b.WriteString("|:--")
-		} else {
-			b.WriteString("|--:")
-		}
-	}
-	b.WriteString("|\n")
-	for _, r := range rows {
-		line(r)
-	}
-}
-
-// plain returns text that Markdown shows as it is, in one line.
-func plain(text string) string {
-	var b strings.Builder
-	for _, r := range strings.Join(strings.Fields(text), " ") {
-		if strings.ContainsRune("\\`*_{}[]<>#|~&", r) {
-			b.WriteByte('\\')
-		}
-		b.WriteRune(r)
-	}
-	return b.String()
+	b.WriteString(results.MarkdownTable(heading, len(heading), 0, rows))
 }
