@@ -73,7 +73,7 @@ type Machine struct {
 	CPU         string `json:"cpu"`
 	Cores       int    `json:"cores"`
 	GOMAXPROCS  int    `json:"gomaxprocs,omitempty"`
-	GCPercent   int    `json:"gc_percent,omitempty"` // GOGC; 0 in older files
+	GCPercent   int    `json:"gc_percent,omitempty"` // GOGC
 	MemoryBytes uint64 `json:"memory_bytes"`
 	OS          string `json:"os"`
 	Kernel      string `json:"kernel"`
