@@ -69,7 +69,7 @@ func TestPlanted(t *testing.T) {
 			execute(t, root, 0, "go", "build", "-buildvcs=false", "-overlay", overlay, "-o", program, "./cmd/neokv")
 			execute(t, root, 0, "go", "build", "-buildvcs=false", "-o", clean, "./cmd/neokv")
 			says := execute(t, dir, 3, program, "check", "--baseline", baseline, "--only", m.part, "--against",
-				"program="+clean, "--budget", "60s", "--inconclusive", "fail")
+				"program="+clean, "--inconclusive", "fail")
 			if !regexp.MustCompile(m.figure + " .*: worse\n").MatchString(says) {
 				t.Errorf("no case in which %s: worse", m.figure)
 			}
