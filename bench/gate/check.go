@@ -69,17 +69,12 @@ type Outcome struct {
 	Next []string `json:"next,omitempty"`
 }
 
+const maxBaseline = 16 << 20
+
 // ReadBaseline reads a baseline and checks it.
 func ReadBaseline(r io.Reader) (*Baseline, error) {
-	text, err := io.ReadAll(io.LimitReader(r, maxBaseline+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(text) > maxBaseline {
-		return nil, fmt.Errorf("more than %d bytes: no baseline", maxBaseline)
-	}
 	b := &Baseline{}
-	if err := json.Unmarshal(text, b); err != nil || b.Format == 0 {
+	if err := json.NewDecoder(io.LimitReader(r, maxBaseline)).Decode(b); err != nil || b.Format == 0 {
 		return nil, errors.New("not a baseline: want a file that neokv check --renew has written")
 	}
 	if b.Format != BaselineFormat {
@@ -90,8 +85,6 @@ func ReadBaseline(r io.Reader) (*Baseline, error) {
 	}
 	return b, nil
 }
-
-const maxBaseline = 16 << 20
 
 // Write writes a baseline as people can read it.
 func (b *Baseline) Write(w io.Writer) error {
