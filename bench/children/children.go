@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"neokv.dev/bench"
@@ -35,19 +34,19 @@ type Running struct {
 	proxy    string
 	password string
 	children []*child
-
-	mu       sync.Mutex
-	stopping bool
-	err      error
-	done     chan struct{}
-	ended    bool // done is closed
+	// alive ends with the reason for which a process ended, or with errStopped.
+	alive context.Context
+	end   context.CancelCauseFunc
 }
+
+var errStopped = errors.New("stopped")
 
 // Start starts a target and returns when it serves every slot, after a minute at the latest. Data and output are in a
 // new folder below dir, or below the system's one for temporary files if dir is empty. The end of ctx ends the start,
 // but not a target that has started. If Start returns an error, it has left no process and no folder behind.
 func Start(ctx context.Context, dir string, what Startable) (*Running, error) {
-	r := &Running{what: what, done: make(chan struct{})}
+	r := &Running{what: what}
+	r.alive, r.end = context.WithCancelCause(context.Background())
 	folder, err := os.MkdirTemp(dir, "neokv-child-")
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", what, err)
@@ -59,7 +58,7 @@ func Start(ctx context.Context, dir string, what Startable) (*Running, error) {
 	}
 	if err == nil {
 		for _, c := range r.children {
-			go func() { r.close(c.reason()) }()
+			go func() { r.end(c.reason()) }()
 		}
 		return r, nil
 	}
@@ -88,15 +87,16 @@ func (r *Running) Password() string { return r.password }
 // Dir returns the folder that has data and output of the target. It goes with the target.
 func (r *Running) Dir() string { return r.folder }
 
-// Done returns a channel that is closed when a process of the target has ended, by itself or since a caller stopped it.
-func (r *Running) Done() <-chan struct{} { return r.done }
+// Alive returns a context that ends when a process of the target has ended, or a caller begins to stop it.
+func (r *Running) Alive() context.Context { return r.alive }
 
 // Err says why a process has ended that nobody stopped, with the end of its output. It is nil while all run, and after
 // Stop or Kill of a target that ran.
 func (r *Running) Err() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.err
+	if err := context.Cause(r.alive); err != errStopped {
+		return err
+	}
+	return nil
 }
 
 // Usage is what the processes of a target use.
@@ -132,7 +132,7 @@ func (r *Running) Use() (sum Usage, err error) {
 // Stop asks all processes to end, waits for that, and removes the folder. It returns an error if one had ended before,
 // ended with an error, or had to be killed.
 func (r *Running) Stop() error {
-	r.beginStop()
+	r.end(errStopped)
 	wrong := []error{r.Err()}
 	for _, c := range r.children {
 		c.terminate()
@@ -153,40 +153,16 @@ func (r *Running) Stop() error {
 			}
 		}
 	}
-	return errors.Join(append(wrong, r.cleanUp())...)
+	return errors.Join(append(wrong, os.RemoveAll(r.folder))...)
 }
 
 // Kill ends all processes at once, as kill -9 does, and removes the folder.
 func (r *Running) Kill() error {
-	r.beginStop()
+	r.end(errStopped)
 	for _, c := range r.children {
 		c.kill()
 	}
-	return r.cleanUp()
-}
-
-func (r *Running) beginStop() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.stopping = true
-}
-
-func (r *Running) cleanUp() error {
-	r.close(nil)
 	return os.RemoveAll(r.folder)
-}
-
-// close notes that a process has ended, and why if nobody stopped it.
-func (r *Running) close(reason error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.stopping && r.err == nil {
-		r.err = reason
-	}
-	if !r.ended {
-		r.ended = true
-		close(r.done)
-	}
 }
 
 // spawn starts a process of the target. Its output and its working folder are below the target's folder.

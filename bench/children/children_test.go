@@ -166,14 +166,14 @@ func TestNeoKV(t *testing.T) {
 			t.Error(err)
 		}
 		select {
-		case <-r.Done():
+		case <-r.Alive().Done():
 			t.Fatalf("ended: %v", r.Err())
 		default:
 		}
 		if err := r.Stop(); err != nil || r.Err() != nil {
 			t.Errorf("stopped with %v, %v", err, r.Err())
 		}
-		<-r.Done()
+		<-r.Alive().Done()
 		// Its ports may be those of another process by now.
 		if ends := ended(r.children[0].cmd.Process.Pid); !isEmpty(t, dir) || isEmpty(t, data) || !ends {
 			t.Errorf("after a stop: folder empty %v, data empty %v, process ended %v", isEmpty(t, dir), isEmpty(t, data), ends)
@@ -189,9 +189,9 @@ func TestEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	select {
-	case <-r.Done():
+	case <-r.Alive().Done():
 	case <-time.After(patience):
-		t.Fatal("Done is not closed")
+		t.Fatal("Alive has not ended")
 	}
 	for _, err := range []error{r.Err(), r.Stop()} {
 		if err == nil || !strings.Contains(err.Error(), "signal: killed") {

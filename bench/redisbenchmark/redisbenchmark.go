@@ -201,13 +201,7 @@ func (c *comparing) with(ctx context.Context, s comparedSide, do func(context.Co
 	}
 	alive, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	go func() {
-		select {
-		case <-r.Done():
-			cancel(cmp.Or(r.Err(), context.Canceled))
-		case <-alive.Done():
-		}
-	}()
+	defer context.AfterFunc(r.Alive(), func() { cancel(r.Err()) })()
 	info, err := bench.Fields(alive, r.Addrs()[0], r.Password(), "INFO")
 	if err == nil {
 		s.facts.Version = cmp.Or(info["neokv_version"], info["valkey_version"], info["redis_version"])
