@@ -412,6 +412,20 @@ func Run(ctx context.Context, o Options, out *results.RecordWriter) (results.Sum
 	return s, errors.Join(err, out.End(s))
 }
 
+// Measure is Run for a caller who wants the figures alone: a run that is cut short is an error, ErrInterrupted.
+func Measure(ctx context.Context, o Options) (results.Header, results.Summary, error) {
+	o.Header = results.NewHeader()
+	out := results.NewWriter(io.Discard)
+	s, err := Run(ctx, o, out)
+	if err == nil && s.Interrupted {
+		err = ErrInterrupted
+	}
+	return out.Header(), s, err
+}
+
+// ErrInterrupted is the error of Measure when its context ends.
+var ErrInterrupted = errors.New("interrupted")
+
 // phases runs the load phases of the groups, the timed part, and reading back.
 func (r *run) phases(ctx context.Context) (s results.Summary, err error) {
 	s.Groups = make([]results.GroupSummary, len(r.groups))

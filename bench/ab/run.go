@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"sync"
 	"time"
 
 	"neokv.dev/bench"
 	"neokv.dev/bench/children"
-	"neokv.dev/results"
 	"neokv.dev/results/compare"
 )
 
@@ -119,7 +117,7 @@ func (p *Plan) blocks(ctx context.Context, round int, sides []compare.Side) (blo
 	}
 	all.Wait()
 	for _, err := range wrong { // what others say of the end of ctx follows from that
-		if err != nil && !errors.Is(err, errInterrupted) {
+		if err != nil && !errors.Is(err, bench.ErrInterrupted) {
 			return nil, err
 		}
 	}
@@ -131,14 +129,6 @@ func (p *Plan) send(ctx context.Context, round int, target *children.Running) (b
 	o := p.Load
 	o.Targets, o.Password = target.Addrs(), target.Password()
 	o.Seed += uint64(round)
-	o.Header = results.NewHeader()
-	out := results.NewWriter(io.Discard)
-	s, err := bench.Run(ctx, o, out)
-	if err == nil && s.Interrupted {
-		err = errInterrupted
-	}
-	h := out.Header()
+	h, s, err := bench.Measure(ctx, o)
 	return compare.Block{Round: round, Started: h.Started, Header: h, Summary: s}, err
 }
-
-var errInterrupted = errors.New("interrupted")

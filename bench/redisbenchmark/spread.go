@@ -62,19 +62,17 @@ func (c *comparing) spread(ctx context.Context, r *children.Running, s comparedS
 		slots = bench.OneNode
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(1, s.pair.Threads)))
-	sum, err := bench.Run(ctx, bench.Options{
+	_, sum, err := bench.Measure(ctx, bench.Options{
 		Targets: targets,
 		Groups: []bench.GroupOptions{{
 			Workload: path, Clients: c.Load.Clients, Pipeline: c.Load.Pipeline, Slots: slots,
 			Records: uint64(c.records()), Elements: elements, ValueSize: c.Load.ValueBytes,
 		}},
 		Duration: c.Spread, Warmup: c.Spread / 2, Seed: 1, Password: r.Password(),
-	}, nil)
+	})
 	switch {
 	case err != nil:
 		return err
-	case sum.Interrupted:
-		return context.Cause(ctx)
 	case len(sum.Groups) == 0 || sum.Groups[0].Total.Count == 0:
 		return errors.New("nothing was answered")
 	}

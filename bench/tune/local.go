@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -69,20 +68,14 @@ func (m *Local) Run(ctx context.Context, v Variant, set []string, seed uint64, t
 		return err
 	}
 	options.Targets, options.Load = target.Addrs(), bench.LoadedBefore
-	options.Header = results.NewHeader()
-	out := results.NewWriter(io.Discard)
-	s, err := bench.Run(ctx, options, out)
+	header, s, err := bench.Measure(ctx, options)
 	if err != nil {
 		return errors.Join(err, target.Err())
-	}
-	if s.Interrupted {
-		return context.Cause(ctx)
 	}
 	after, err := target.Use()
 	if err != nil {
 		return err
 	}
-	header := out.Header()
 	t.DiskBytes = after.DiskReads - before.DiskReads
 	t.MissedBlocks = s.Work["block_cache_misses"]
 	if hits := s.Work["row_cache_hits"]; hits > 0 {
@@ -161,11 +154,7 @@ func (m *Local) load(ctx context.Context, load tuning.Load, set []string, data s
 	}
 	options.Targets, options.Load = target.Addrs(), bench.LoadAlone
 	options.Groups[0].Pipeline, options.Groups[0].Rate = max(16, load.Pipeline), bench.Pace{}
-	s, err := bench.Run(ctx, options, nil)
-	if err == nil && s.Interrupted {
-		err = context.Cause(ctx)
-	}
-	if err == nil {
+	if _, _, err = bench.Measure(ctx, options); err == nil {
 		err = bench.Settle(ctx, target.Proxy(), target.Password())
 	}
 	if err != nil {
