@@ -1,7 +1,6 @@
 package children
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 )
 
 // child is a process that this one starts.
@@ -19,15 +17,12 @@ type child struct {
 	program string
 	args    []string
 	env     []string // beside the environment of this process
-	// ready is what a line of standard output begins with when the process serves; empty if there is no such line.
-	ready string
-	ports []int // of a redis-server: for clients, and for other nodes
+	ports   []int    // of a redis-server: for clients, and for other nodes
 
-	cmd       *exec.Cmd
-	log       *os.File
-	readyLine chan string   // gets the line
-	ended     chan struct{} // closed when the process has ended
-	err       error         // how it ended; to be read when ended is closed
+	cmd   *exec.Cmd
+	log   *os.File
+	ended chan struct{} // closed when the process has ended
+	err   error         // how it ended; to be read when ended is closed
 }
 
 func (c *child) String() string {
@@ -42,14 +37,10 @@ func (c *child) start(dir string) (err error) {
 	if c.log, err = os.Create(filepath.Join(dir, "log")); err != nil {
 		return err
 	}
-	c.readyLine, c.ended = make(chan string, 1), make(chan struct{})
+	c.ended = make(chan struct{})
 	c.cmd = exec.Command(c.program, c.args...)
 	c.cmd.Dir, c.cmd.Stdout, c.cmd.Stderr = dir, c.log, c.log
-	if c.ready != "" {
-		c.cmd.Stdout = &readyFinder{to: c.log, prefix: []byte(c.ready), found: c.readyLine}
-	}
 	c.cmd.Env = append(os.Environ(), c.env...)
-	c.cmd.WaitDelay = time.Second // for a process of the child's own that has its standard output
 	release, err := startGuarded(c.cmd)
 	if err != nil {
 		return errors.Join(missing(c.program, err), c.log.Close())
@@ -98,6 +89,20 @@ func (c *child) said() string {
 	return strings.TrimSpace(string(text[:n]))
 }
 
+// line returns the first whole line of what the process wrote that begins with a prefix.
+func (c *child) line(prefix string) (string, error) {
+	text, err := os.ReadFile(c.log.Name())
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, prefix) && strings.HasSuffix(line, "\n") {
+			return strings.TrimSpace(line), nil
+		}
+	}
+	return "", fmt.Errorf("%s has not printed %s", c, prefix)
+}
+
 func (c *child) hasEnded() bool {
 	select {
 	case <-c.ended:
@@ -116,33 +121,6 @@ func (c *child) kill() {
 		_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL)
 	}
 	<-c.ended
-}
-
-// readyFinder passes on what a process writes, and finds the line that says that it serves.
-type readyFinder struct {
-	to     io.Writer
-	prefix []byte
-	found  chan string
-	line   []byte // the start of a line, until the line is found
-	done   bool
-}
-
-// maxLine bounds how much of a line is kept.
-const maxLine = 64 << 10
-
-func (f *readyFinder) Write(b []byte) (int, error) {
-	for rest := b; !f.done && len(rest) > 0; {
-		part, more, whole := bytes.Cut(rest, []byte("\n"))
-		f.line = append(f.line, part[:min(len(part), maxLine-len(f.line))]...)
-		if rest = more; !whole {
-			break
-		}
-		if f.done = bytes.HasPrefix(f.line, f.prefix); f.done {
-			f.found <- string(f.line)
-		}
-		f.line = f.line[:0]
-	}
-	return f.to.Write(b)
 }
 
 // debianPackages are the packages that have a program.

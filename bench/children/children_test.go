@@ -307,30 +307,25 @@ func TestNoChildOutlivesThisProcess(t *testing.T) {
 	eventually(t, fmt.Sprintf("process %d has ended", pid), func() bool { return ended(pid) })
 }
 
-func TestReadyFinder(t *testing.T) {
-	for _, c := range []struct {
-		writes []string
-		want   string
-	}{
-		{[]string{"READY a=1\n"}, "READY a=1"},
-		{[]string{"hello\nRE", "ADY a", "=1\nREADY again\n", "READY again\n"}, "READY a=1"},
-		{[]string{"NOT READY\n", "READY"}, ""},
-		{[]string{strings.Repeat("x", 2*maxLine), "\nREADY b=2\n"}, "READY b=2"},
+// TestLine: a line counts from its beginning, and when it is whole.
+func TestLine(t *testing.T) {
+	for written, want := range map[string]string{
+		"READY a=1\n": "READY a=1",
+		"hello\nREADY a=1\nREADY again\nREADY again\n": "READY a=1",
+		"NOT READY\nREADY": "",
+		strings.Repeat("x", 128<<10) + "\nREADY b=2\n": "READY b=2",
 	} {
-		var to strings.Builder
-		f := &readyFinder{to: &to, prefix: []byte("READY"), found: make(chan string, 1)}
-		for _, text := range c.writes {
-			if n, err := f.Write([]byte(text)); n != len(text) || err != nil {
-				t.Errorf("wrote %d of %d bytes, %v", n, len(text), err)
-			}
+		log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+		if err != nil {
+			t.Fatal(err)
 		}
-		got := ""
-		select {
-		case got = <-f.found:
-		default:
+		defer log.Close()
+		if _, err := log.WriteString(written); err != nil {
+			t.Fatal(err)
 		}
-		if got != c.want || to.String() != strings.Join(c.writes, "") {
-			t.Errorf("found %q, want %q; passed on %d bytes", got, c.want, to.Len())
+		c := child{log: log}
+		if got, err := c.line("READY"); got != want || (err == nil) != (want != "") {
+			t.Errorf("found %q, %v; want %q", got, err, want)
 		}
 	}
 }

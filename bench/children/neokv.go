@@ -64,19 +64,20 @@ func (n NeoKV) start(ctx context.Context, r *Running) error {
 	for _, set := range n.Set {
 		args = append(args, "--set", set)
 	}
-	c := &child{program: program, args: args, env: n.Env, ready: readyWord}
+	c := &child{program: program, args: args, env: n.Env}
 	if err := r.spawn(ctx, c); err != nil {
 		return err
 	}
 	r.password = n.Password
-	select {
-	case line := <-c.readyLine:
-		return r.readyAt(line)
-	case <-c.ended:
-		return c.reason()
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	var line string
+	err = r.await(ctx, "boot", func() (err error) {
+		line, err = c.line(readyWord)
+		return err
+	})
+	if err != nil {
+		return err
 	}
+	return r.readyAt(line)
 }
 
 // locate returns how to start a program from any folder. An empty name is this program.
