@@ -190,11 +190,6 @@ type elements struct {
 // sub is the subkey of the element that the iterator stands on. It is valid until the iterator moves.
 func (e elements) sub() []byte { return e.Key()[e.front:] }
 
-func (e elements) first() bool { return e.First() }
-func (e elements) last() bool  { return e.Last() }
-func (e elements) next() bool  { return e.Next() }
-func (e elements) prev() bool  { return e.Prev() }
-
 // ordered goes over the elements of the data keyspace in the order of their subkeys. It is an iterator, or a list of
 // subkeys in memory, which has no values.
 type ordered interface {
@@ -426,19 +421,69 @@ func (r *Reader) size(args [][]byte, t keys.Type, out *Reply) error {
 	return nil
 }
 
-// hasElement replies 1 if the key has an element, else 0.
-func (r *Reader) hasElement(args [][]byte, t keys.Type, out *Reply) error {
+// look says what a command replies of an element, in a collection of which type.
+type look struct {
+	in   keys.Type
+	what aspect
+}
+
+// aspect is a part of what there is to tell of an element.
+type aspect byte
+
+const (
+	contents aspect = iota // its value, or its score; null if there is none
+	presence               // 1 if there is one, else 0
+	extent                 // the length of its value, 0 if there is none
+)
+
+// element replies of the element args[2].
+func (r *Reader) element(args [][]byte, l look, out *Reply) error {
 	var c collection
-	if ok, err := r.open(&c, args[1], t, out); !ok {
+	if ok, err := r.open(&c, args[1], l.in, out); !ok {
 		return err
 	}
-	_, there, err := c.get(args[2])
-	n := int64(0)
-	if there {
-		n = 1
+	return c.reply(args[2], l.what, out)
+}
+
+// eachElement replies of each of the elements args[2:].
+func (r *Reader) eachElement(args [][]byte, l look, out *Reply) error {
+	var c collection
+	if ok, err := r.open(&c, args[1], l.in, out); !ok {
+		return err
 	}
-	out.Int(n)
-	return err
+	out.Array(len(args) - 2)
+	for _, sub := range args[2:] {
+		if err := c.reply(sub, l.what, out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reply appends what there is to tell of an element.
+func (c *collection) reply(sub []byte, what aspect, out *Reply) error {
+	value, there, err := c.get(sub)
+	switch {
+	case err != nil:
+		return err
+	case what == extent:
+		out.Int(int64(len(value)))
+	case what == presence && there:
+		out.Int(1)
+	case what == presence:
+		out.Int(0)
+	case !there:
+		out.Null()
+	case c.Type == keys.ZSet:
+		score, err := c.scoreOf(value)
+		if err != nil {
+			return err
+		}
+		out.Double(score)
+	default:
+		out.Bulk(value)
+	}
+	return nil
 }
 
 // dropElements deletes elements, and replies how many of them there were.

@@ -26,11 +26,13 @@ var hashCommands = []*Command{
 		Deprecated: Deprecated{"4.0.0", "`HSET` with multiple field-value pairs"},
 	},
 	{
-		Name: "hget", Arity: 3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"), Read: hget,
-		Doc: Doc{"Returns the value of a field of a hash, null if there is none.", "2.0.0", "hash", "O(1)"},
+		Name: "hget", Arity: 3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"),
+		Read: with((*Reader).element, look{keys.Hash, contents}),
+		Doc:  Doc{"Returns the value of a field of a hash, null if there is none.", "2.0.0", "hash", "O(1)"},
 	},
 	{
-		Name: "hmget", Arity: -3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"), Read: hmget,
+		Name: "hmget", Arity: -3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"),
+		Read: with((*Reader).eachElement, look{keys.Hash, contents}),
 		Doc: Doc{"Returns the values of fields of a hash, null for each that is absent.", "2.0.0", "hash",
 			"O(N) where N is the number of fields that are asked for."},
 	},
@@ -59,13 +61,14 @@ var hashCommands = []*Command{
 		Doc:  Doc{"Counts the fields of a hash.", "2.0.0", "hash", "O(1)"},
 	},
 	{
-		Name: "hstrlen", Arity: 3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO"), Read: hstrlen,
+		Name: "hstrlen", Arity: 3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO"),
+		Read: with((*Reader).element, look{keys.Hash, extent}),
 		Doc: Doc{"Returns the length of the value of a field of a hash, 0 if there is none.", "3.2.0", "hash",
 			"O(1), but the value is read."},
 	},
 	{
 		Name: "hexists", Arity: 3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO"),
-		Read: with((*Reader).hasElement, keys.Hash),
+		Read: with((*Reader).element, look{keys.Hash, presence}),
 		Doc:  Doc{"Says whether a hash has a field.", "2.0.0", "hash", "O(1)"},
 	},
 	{
@@ -167,42 +170,6 @@ func hsetnx(w *Writer, args [][]byte, out *Reply) error {
 	return w.close(&c)
 }
 
-func hget(r *Reader, args [][]byte, out *Reply) error {
-	var c collection
-	if ok, err := r.open(&c, args[1], keys.Hash, out); !ok {
-		return err
-	}
-	return c.replyField(args[2], out)
-}
-
-func hmget(r *Reader, args [][]byte, out *Reply) error {
-	var c collection
-	if ok, err := r.open(&c, args[1], keys.Hash, out); !ok {
-		return err
-	}
-	out.Array(len(args) - 2)
-	for _, field := range args[2:] {
-		if err := c.replyField(field, out); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// replyField appends the value of a field, or a null.
-func (c *collection) replyField(field []byte, out *Reply) error {
-	value, there, err := c.get(field)
-	switch {
-	case err != nil:
-		return err
-	case there:
-		out.Bulk(value)
-	default:
-		out.Null()
-	}
-	return nil
-}
-
 // fieldParts says what a command replies of each field.
 type fieldParts struct{ names, values bool }
 
@@ -225,16 +192,6 @@ func (r *Reader) fields(args [][]byte, parts fieldParts, out *Reply) error {
 			out.Bulk(value)
 		}
 	})
-}
-
-func hstrlen(r *Reader, args [][]byte, out *Reply) error {
-	var c collection
-	if ok, err := r.open(&c, args[1], keys.Hash, out); !ok {
-		return err
-	}
-	value, _, err := c.get(args[2])
-	out.Int(int64(len(value)))
-	return err
 }
 
 func hincrby(w *Writer, args [][]byte, out *Reply) error {

@@ -162,24 +162,22 @@ func (l *subsequence) writeRanges(out *Reply, o lcsOptions) {
 			shown = append(shown, s)
 		}
 	}
-	out.Map(2)
-	out.BulkString("matches")
-	out.Array(len(shown))
-	for _, s := range shown {
-		if o.withLength {
-			out.Array(3)
-		} else {
-			out.Array(2)
+	out.MapOf("matches", func() {
+		out.Array(len(shown))
+		for _, s := range shown {
+			if o.withLength {
+				out.Array(3)
+			} else {
+				out.Array(2)
+			}
+			for _, first := range [...]int{s.i, s.j} {
+				out.Array(2)
+				out.Int(int64(first))
+				out.Int(int64(first + s.n - 1))
+			}
+			if o.withLength {
+				out.Int(int64(s.n))
+			}
 		}
-		for _, first := range [...]int{s.i, s.j} {
-			out.Array(2)
-			out.Int(int64(first))
-			out.Int(int64(first + s.n - 1))
-		}
-		if o.withLength {
-			out.Int(int64(s.n))
-		}
-	}
-	out.BulkString("len")
-	out.Int(int64(l.length))
+	}, "len", l.length)
 }

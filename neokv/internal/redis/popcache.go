@@ -415,16 +415,20 @@ func (x *subkeyList) trim(above bool) (cost int64) {
 // extend reads up to n members into an empty list: from the bound on, or from the end if nothing is known. It reports
 // whether one of them has a score of -0.
 func (x *subkeyList) extend(c *collection, above bool, n int) (signed bool, err error) {
-	from, to, first, next := x.bound, []byte(nil), elements.first, elements.next
+	from, to := x.bound, []byte(nil)
 	if above {
-		from, to, first, next = nil, x.bound, elements.last, elements.prev
+		from, to = nil, x.bound
 	}
 	e, err := c.elements(keys.ZSetScore, from, to)
 	if err != nil {
 		return false, err
 	}
-	ok := first(e)
-	for read := 0; ok && n > 0 && read < maxEndBytes; ok = next(e) {
+	first, next := e.First, e.Next
+	if above {
+		first, next = e.Last, e.Prev
+	}
+	ok := first()
+	for read := 0; ok && n > 0 && read < maxEndBytes; ok = next() {
 		score, _, err := e.scored()
 		if err != nil {
 			return false, errors.Join(err, e.Close())

@@ -32,12 +32,12 @@ var setCommands = []*Command{
 	},
 	{
 		Name: "sismember", Arity: 3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO"),
-		Read: with((*Reader).hasElement, keys.Set),
+		Read: with((*Reader).element, look{keys.Set, presence}),
 		Doc:  Doc{"Says whether a set has a member.", "1.0.0", "set", "O(1)"},
 	},
 	{
 		Name: "smismember", Arity: -3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"),
-		Read: smismember,
+		Read: with((*Reader).eachElement, look{keys.Set, presence}),
 		Doc: Doc{"Says of each of several members whether a set has it.", "6.2.0", "set",
 			"O(N) where N is the number of members that are asked for."},
 	},
@@ -158,26 +158,6 @@ func smembers(r *Reader, args [][]byte, out *Reply) error {
 	}
 	out.Set(int(c.Size))
 	return c.all(out, func(sub, _ []byte) { out.Bulk(sub) })
-}
-
-func smismember(r *Reader, args [][]byte, out *Reply) error {
-	var c collection
-	if ok, err := r.open(&c, args[1], keys.Set, out); !ok {
-		return err
-	}
-	out.Array(len(args) - 2)
-	for _, member := range args[2:] {
-		_, there, err := c.get(member)
-		if err != nil {
-			return err
-		}
-		n := int64(0)
-		if there {
-			n = 1
-		}
-		out.Int(n)
-	}
-	return nil
 }
 
 func srandmember(r *Reader, args [][]byte, out *Reply) error {

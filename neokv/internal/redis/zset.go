@@ -45,11 +45,13 @@ var zsetCommands = []*Command{
 			"O(M*log(N)) where N is the size of the sorted set and M the number of members to be removed."},
 	},
 	{
-		Name: "zscore", Arity: 3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"), Read: zscore,
-		Doc: Doc{"Returns the score of a member of a sorted set, null if there is none.", "1.2.0", zsets, "O(1)"},
+		Name: "zscore", Arity: 3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"),
+		Read: with((*Reader).element, look{keys.ZSet, contents}),
+		Doc:  Doc{"Returns the score of a member of a sorted set, null if there is none.", "1.2.0", zsets, "O(1)"},
 	},
 	{
-		Name: "zmscore", Arity: -3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"), Read: zmscore,
+		Name: "zmscore", Arity: -3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"),
+		Read: with((*Reader).eachElement, look{keys.ZSet, contents}),
 		Doc: Doc{"Returns the scores of members of a sorted set, null for each that is absent.", "6.2.0", zsets,
 			"O(N) where N is the number of members that are asked for."},
 	},
@@ -517,42 +519,6 @@ func zrem(w *Writer, args [][]byte, out *Reply) error {
 	}
 	out.Int(n)
 	return w.close(&c)
-}
-
-func zscore(r *Reader, args [][]byte, out *Reply) error {
-	var c collection
-	if ok, err := r.open(&c, args[1], keys.ZSet, out); !ok {
-		return err
-	}
-	return c.replyScore(args[2], out)
-}
-
-func zmscore(r *Reader, args [][]byte, out *Reply) error {
-	var c collection
-	if ok, err := r.open(&c, args[1], keys.ZSet, out); !ok {
-		return err
-	}
-	out.Array(len(args) - 2)
-	for _, member := range args[2:] {
-		if err := c.replyScore(member, out); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// replyScore appends the score of a member, or a null.
-func (c *collection) replyScore(member []byte, out *Reply) error {
-	score, there, err := c.score(member)
-	switch {
-	case err != nil:
-		return err
-	case there:
-		out.Double(score)
-	default:
-		out.Null()
-	}
-	return nil
 }
 
 // zpop runs ZPOPMIN, or ZPOPMAX if max is set.
