@@ -67,8 +67,8 @@ func (s Space) AppendMetadataOf(dst []byte, user []byte) []byte {
 }
 
 // AppendCollection appends the prefix of all keys of one version of a collection, in Data, ZSetScore or ZSetRank.
-// Subkeys and score keys follow by appending: the field or member, the index of a list or of a piece (AppendListIndex),
-// or score and member.
+// Subkeys and score keys follow by appending: the field or member, the index of a list or of a piece (u64), or score
+// and member.
 func (s Space) AppendCollection(dst []byte, ks Keyspace, slot topology.Slot, user []byte, version uint64) []byte {
 	return binary.BigEndian.AppendUint64(s.AppendUserKey(dst, ks, slot, user), version)
 }
@@ -76,11 +76,6 @@ func (s Space) AppendCollection(dst []byte, ks Keyspace, slot topology.Slot, use
 // AppendSubkey appends the key of a hash's field or of a set's or sorted set's member.
 func (s Space) AppendSubkey(dst []byte, slot topology.Slot, user []byte, version uint64, sub []byte) []byte {
 	return append(s.AppendCollection(dst, Data, slot, user, version), sub...)
-}
-
-// AppendListIndex appends the subkey of a list element, or of a piece of a long string.
-func AppendListIndex(dst []byte, index uint64) []byte {
-	return binary.BigEndian.AppendUint64(dst, index)
 }
 
 // AppendScoreKey appends a sorted set's entry in the score index.

@@ -2,6 +2,7 @@ package keys
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"os"
@@ -175,7 +176,7 @@ func TestVectorsOfRedisKeys(t *testing.T) {
 		slot := topology.SlotOf(c.User)
 		sub := []byte(c.Sub)
 		if c.Type == "list" || c.Type == "string" {
-			sub = AppendListIndex(nil, c.ListIndex)
+			sub = binary.BigEndian.AppendUint64(nil, c.ListIndex)
 			equal(t, "list index", sub, c.Sub)
 		}
 		key := tagged(t, c.Type+" subkey", Data,

@@ -39,7 +39,7 @@ type Options struct {
 	Applied func(topology.RegionID) (uint64, error)
 	// Fence is called with a read error or a checksum mismatch, and fences the store.
 	Fence func(error)
-	// Stalls notes the rounds that are synced; nil if nobody asks.
+	// Stalls notes the rounds that are synced.
 	Stalls *Stalls
 	// Store is the store whose log it is, for BeforeSave and BeforeSync.
 	Store topology.StoreID
@@ -81,18 +81,6 @@ type Stats struct {
 
 // New returns the log store on an engine. Close does not close the engine.
 func New(e *engine.Engine, o Options) *Log {
-	if o.Failed == nil {
-		o.Failed = func() error { return nil }
-	}
-	if o.Fence == nil {
-		o.Fence = func(error) {}
-	}
-	if o.Stalls == nil {
-		o.Stalls = NewStalls(0)
-	}
-	if o.Applied == nil {
-		o.Applied = func(topology.RegionID) (uint64, error) { return 0, nil }
-	}
 	return &Log{engine: e, o: o, replicas: make(map[topology.RegionID]*replica)}
 }
 

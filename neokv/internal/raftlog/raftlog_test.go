@@ -71,8 +71,16 @@ func (s *store) open(o Options) {
 			s.fenced = err
 		}
 	}
+	if o.Applied == nil {
+		o.Applied = nothingApplied
+	}
+	if o.Stalls == nil {
+		o.Stalls = NewStalls(0)
+	}
 	s.Log = New(s.engine, o)
 }
+
+func nothingApplied(topology.RegionID) (uint64, error) { return 0, nil }
 
 func (s *store) close() { must(s.t, s.engine.Close()) }
 
@@ -796,7 +804,8 @@ func BenchmarkSave(b *testing.B) {
 		b.Run(fmt.Sprintf("sync=%v", sync), func(b *testing.B) {
 			e := openEngine(b, vfs.Default, filepath.Join(b.TempDir(), "engine"))
 			defer func() { must(b, e.Close()) }()
-			l := New(e, Options{Sync: sync})
+			l := New(e, Options{Sync: sync, Failed: func() error { return nil }, Fence: func(err error) { b.Error(err) },
+				Applied: nothingApplied, Stalls: NewStalls(0)})
 			uds := make([]pb.Update, 8)
 			cmd := make([]byte, 128)
 			for i := range uds {

@@ -1,6 +1,7 @@
 package region
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -86,7 +87,7 @@ func TestChecksumCounts(t *testing.T) {
 	add(string(s.AppendSubkey(nil, slot, []byte("z"), 5, []byte("m"))), "12345678")
 	add(string(s.AppendLegacy(nil, slot, []byte("old"))), "12345678v")
 	piece := func(version, index uint64) string {
-		return string(s.AppendSubkey(nil, slot, []byte("l"), version, keys.AppendListIndex(nil, index)))
+		return string(s.AppendSubkey(nil, slot, []byte("l"), version, binary.BigEndian.AppendUint64(nil, index)))
 	}
 	add(piece(5, 0), "v")
 

@@ -3,8 +3,6 @@ package schedule
 import (
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 
 	"neokv.dev/neokv/internal/topology"
 )
@@ -26,14 +24,14 @@ type Order struct {
 	// Slot is the bound that comes or goes: the first slot of the split's child, or of the merge's right neighbour.
 	Slot topology.Slot `json:"slot"`
 	// Version is that of the region's bounds when the order was made, RightVersion that of the right neighbour in a
-	// merge. An order with a Version of 0 has been read from text and says only what text can say: see Resolve.
+	// merge. An order with a Version of 0 is that of a user: see Resolve.
 	Version      uint64            `json:"version,omitempty"`
 	Right        topology.RegionID `json:"right,omitempty"`
 	RightVersion uint64            `json:"right_version,omitempty"`
 	Reason       string            `json:"reason,omitempty"`
 }
 
-// Head returns the order as a user types it: "split 3 8192", "merge 3". ParseOrder reads it.
+// Head returns the order as a user types it: "split 3 8192", "merge 3".
 func (o Order) Head() string {
 	if o.Kind == MergeRegion {
 		return fmt.Sprintf("merge %d", o.Region)
@@ -51,37 +49,6 @@ func (o Order) String() string {
 		s += ": " + o.Reason
 	}
 	return s
-}
-
-// errOrder is what is wrong with a text that is no order.
-var errOrder = errors.New("want split REGION [SLOT] or merge REGION")
-
-// ParseOrder reads the head of an order: "split 3 8192", "merge 3". A split may leave out its slot, which is 0
-// then, and Resolve chooses one.
-func ParseOrder(text string) (Order, error) {
-	fail := func() (Order, error) { return Order{}, fmt.Errorf("order %q: %w", text, errOrder) }
-	words := strings.Fields(text)
-	if len(words) < 2 {
-		return fail()
-	}
-	o := Order{Kind: OrderKind(words[0])}
-	region, err := strconv.ParseInt(words[1], 10, 63)
-	o.Region = topology.RegionID(region)
-	if err != nil || region < 1 {
-		return fail()
-	}
-	switch {
-	case o.Kind == SplitRegion && len(words) == 3:
-		slot, err := strconv.ParseUint(words[2], 10, 16)
-		if err != nil || slot >= topology.SlotCount || slot == 0 {
-			return fail()
-		}
-		o.Slot = topology.Slot(slot)
-	case (o.Kind == SplitRegion || o.Kind == MergeRegion) && len(words) == 2:
-	default:
-		return fail()
-	}
-	return o, nil
 }
 
 // Done reports whether what the order wants is so: a region begins at the split's slot, or none at the merge's. It is

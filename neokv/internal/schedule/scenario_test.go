@@ -89,7 +89,7 @@ func runPlan(lines []string) (string, error) {
 			held, err = time.ParseDuration(rest[0])
 		case "open":
 			var o Order
-			o, err = ParseOrder(strings.Join(rest, " "))
+			o, err = parseOrder(strings.Join(rest, " "))
 			s.Open = append(s.Open, o)
 		case "resolve":
 			resolve = strings.Join(rest, " ")
@@ -101,7 +101,7 @@ func runPlan(lines []string) (string, error) {
 		}
 	}
 	if resolve != "" {
-		o, err := ParseOrder(resolve)
+		o, err := parseOrder(resolve)
 		if err != nil {
 			return err.Error() + "\n", nil
 		}
@@ -236,4 +236,13 @@ func parseWeights(text string) (out []Weight, err error) {
 		out = append(out, Weight{r, x})
 	}
 	return out, nil
+}
+
+// parseOrder reads the head of an order: "split 3 8192", "merge 3", or "split 3", for which Resolve chooses the slot.
+func parseOrder(text string) (o Order, err error) {
+	n, err := fmt.Sscan(text, &o.Kind, &o.Region, &o.Slot)
+	if n >= 2 {
+		err = nil
+	}
+	return o, err
 }

@@ -38,23 +38,6 @@ func TestPolicyOf(t *testing.T) {
 	}
 }
 
-func TestParseOrder(t *testing.T) {
-	for _, text := range []string{"split 3 8192", "merge 3"} {
-		if o, err := ParseOrder(text); err != nil || o.Head() != text {
-			t.Errorf("ParseOrder(%q) = %s, %v", text, o.Head(), err)
-		}
-	}
-	if o, err := ParseOrder("split 3"); err != nil || o != (Order{Kind: SplitRegion, Region: 3}) {
-		t.Errorf("ParseOrder(split 3) = %+v, %v", o, err)
-	}
-	for _, text := range []string{"", "split", "merge", "split x", "split 0", "split 3 16384", "split 3 0", "split 3 -1",
-		"merge 3 4", "split 3 4 5", "move 3", "3", "split 99999999999999999999"} {
-		if o, err := ParseOrder(text); err == nil || !strings.Contains(err.Error(), errOrder.Error()) {
-			t.Errorf("ParseOrder(%q) = %+v, %v; want an error", text, o, err)
-		}
-	}
-}
-
 // TestDone has orders before and after they were carried out, and where something else has happened.
 func TestDone(t *testing.T) {
 	survey := func(lines ...string) *Survey {

@@ -118,9 +118,9 @@ func (c *testCluster) start(id topology.StoreID) {
 		NodeHostDir: "raft", RaftAddress: id.RaftAddress(), RTTMillisecond: uint64(raftlog.HostTick / time.Millisecond),
 		RaftEventListener: c.watch, Expert: config.ExpertConfig{
 			LogDBFactory: raftlog.New(n.engine,
-				raftlog.Options{Sync: true, Failed: c.fs[id].Failed, Fence: func(err error) {
-					c.t.Error(err)
-				}}).Factory(),
+				raftlog.Options{Sync: true, Failed: c.fs[id].Failed, Fence: func(err error) { c.t.Error(err) },
+					Applied: func(topology.RegionID) (uint64, error) { return 0, nil },
+					Stalls:  raftlog.NewStalls(0)}).Factory(),
 			Engine: config.EngineConfig{ExecShards: 2, CommitShards: 1, ApplyShards: 2, SnapshotShards: 2,
 				CloseShards: 1},
 			LogDB: logDB(), FS: c.fs[id].Raft(nil), TransportFactory: n.endpoint.Factory(),
