@@ -329,26 +329,12 @@ func (w *Writer) setFor(args [][]byte, unit timeUnit, out *Reply) error {
 // expireTime turns the argument of an expire option of SET, which must be positive, into absolute Unix ms. If the
 // argument is not positive or does not fit, it appends the error of the named command.
 func (w *Writer) expireTime(name, arg []byte, unit timeUnit, out *Reply) (ms uint64, ok bool) {
-	n, ok := ParseInt(arg)
-	if !ok {
-		out.Error(ErrNotInteger)
-		return 0, false
-	}
-	if n <= 0 || unit.inSeconds() && n > math.MaxInt64/1000 {
+	if n, ok := ParseInt(arg); ok && n <= 0 {
 		out.invalidExpire(name)
 		return 0, false
 	}
-	if unit.inSeconds() {
-		n *= 1000
-	}
-	if unit.relative() {
-		if n > math.MaxInt64-int64(w.State.TimeMS) {
-			out.invalidExpire(name)
-			return 0, false
-		}
-		n += int64(w.State.TimeMS)
-	}
-	return uint64(n), true
+	when, ok := w.instant(name, arg, unit, out)
+	return uint64(when), ok
 }
 
 func setnx(w *Writer, args [][]byte, out *Reply) error {

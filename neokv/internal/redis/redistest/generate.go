@@ -202,7 +202,7 @@ func stringCall(g *CallGenerator) [][]string {
 	case 4:
 		return [][]string{g.call("setnx", g.Key(), g.Value())}
 	case 5:
-		return [][]string{g.call(append([]string{"mget"}, g.keys(5)...)...)}
+		return [][]string{g.call(append([]string{"mget"}, g.some(5, g.Key)...)...)}
 	case 6:
 		args := []string{"mset"}
 		for range 1 + g.IntN(4) {
@@ -319,12 +319,13 @@ func (g *CallGenerator) getex() [][]string {
 	return [][]string{g.call(args...)}
 }
 
-func (g *CallGenerator) keys(most int) []string {
-	keys := make([]string, 1+g.IntN(most))
-	for i := range keys {
-		keys[i] = g.Key()
+// some draws 1 to most texts.
+func (g *CallGenerator) some(most int, draw func() string) []string {
+	all := make([]string, 1+g.IntN(most))
+	for i := range all {
+		all[i] = draw()
 	}
-	return keys
+	return all
 }
 
 // set makes a SET with any options. Where the new value may have expired at once, EXISTS follows: Redis counts such
@@ -366,9 +367,9 @@ func (g *CallGenerator) set() [][]string {
 func genericCall(g *CallGenerator) [][]string {
 	switch g.IntN(17) {
 	case 0:
-		return [][]string{g.call(append([]string{g.pick("del", "unlink")}, g.keys(2)...)...)}
+		return [][]string{g.call(append([]string{g.pick("del", "unlink")}, g.some(2, g.Key)...)...)}
 	case 1:
-		return [][]string{g.call(append([]string{g.pick("exists", "touch")}, g.keys(5)...)...)}
+		return [][]string{g.call(append([]string{g.pick("exists", "touch")}, g.some(5, g.Key)...)...)}
 	case 2:
 		return [][]string{g.call("type", g.Key())}
 	case 3, 4, 5:

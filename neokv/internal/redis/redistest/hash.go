@@ -15,14 +15,6 @@ func (g *CallGenerator) field() string {
 		strings.Repeat("field", 30))
 }
 
-func (g *CallGenerator) fields(most int) []string {
-	fields := make([]string, 1+g.IntN(most))
-	for i := range fields {
-		fields[i] = g.field()
-	}
-	return fields
-}
-
 func hashCall(g *CallGenerator) [][]string {
 	key := g.keyOf("hash")
 	switch g.IntN(24) {
@@ -40,7 +32,7 @@ func hashCall(g *CallGenerator) [][]string {
 	case 6, 7:
 		return [][]string{g.call("hget", key, g.field())}
 	case 8:
-		return [][]string{g.call(append([]string{"hmget", key}, g.fields(5)...)...)}
+		return [][]string{g.call(append([]string{"hmget", key}, g.some(5, g.field)...)...)}
 	case 9, 10:
 		return [][]string{g.call("hgetall", key)}
 	case 11:
@@ -52,7 +44,7 @@ func hashCall(g *CallGenerator) [][]string {
 	case 14:
 		return [][]string{g.call("hexists", key, g.field())}
 	case 15, 16:
-		return [][]string{g.call(append([]string{"hdel", key}, g.fields(8)...)...)}
+		return [][]string{g.call(append([]string{"hdel", key}, g.some(8, g.field)...)...)}
 	case 17, 18:
 		return [][]string{g.call("hincrby", key, g.field(), g.Number())}
 	case 19:

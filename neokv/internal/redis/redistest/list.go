@@ -17,14 +17,6 @@ func (g *CallGenerator) element() string {
 		strings.Repeat("element", 20))
 }
 
-func (g *CallGenerator) elements(most int) []string {
-	elements := make([]string, 1+g.IntN(most))
-	for i := range elements {
-		elements[i] = g.element()
-	}
-	return elements
-}
-
 func (g *CallGenerator) end() string {
 	if g.one(20) {
 		return g.pick("", "lef", "left\x00x", "before", "0", "leftt")
@@ -52,9 +44,9 @@ func listCall(g *CallGenerator) [][]string {
 	key := g.keyOf("list")
 	switch g.IntN(28) {
 	case 0, 1, 2, 3, 4:
-		return [][]string{g.call(append([]string{g.pick("lpush", "rpush"), key}, g.elements(5)...)...)}
+		return [][]string{g.call(append([]string{g.pick("lpush", "rpush"), key}, g.some(5, g.element)...)...)}
 	case 5:
-		return [][]string{g.call(append([]string{g.pick("lpushx", "rpushx"), key}, g.elements(3)...)...)}
+		return [][]string{g.call(append([]string{g.pick("lpushx", "rpushx"), key}, g.some(3, g.element)...)...)}
 	case 6, 7:
 		args := []string{g.pick("lpop", "rpop"), key}
 		if g.one(2) {

@@ -16,29 +16,21 @@ func (g *CallGenerator) member() string {
 		strings.Repeat("member", 30))
 }
 
-func (g *CallGenerator) members(most int) []string {
-	members := make([]string, 1+g.IntN(most))
-	for i := range members {
-		members[i] = g.member()
-	}
-	return members
-}
-
 func setCall(g *CallGenerator) [][]string {
 	key := g.keyOf("set")
 	switch g.IntN(26) {
 	case 0, 1, 2, 3, 4, 5:
-		return [][]string{g.call(append([]string{"sadd", key}, g.members(8)...)...)}
+		return [][]string{g.call(append([]string{"sadd", key}, g.some(8, g.member)...)...)}
 	case 6:
-		return [][]string{g.call(append([]string{"sadd", g.nearOf("set")}, g.members(8)...)...)}
+		return [][]string{g.call(append([]string{"sadd", g.nearOf("set")}, g.some(8, g.member)...)...)}
 	case 7, 8:
-		return [][]string{g.call(append([]string{"srem", key}, g.members(6)...)...)}
+		return [][]string{g.call(append([]string{"srem", key}, g.some(6, g.member)...)...)}
 	case 9:
 		return [][]string{g.call("smembers", key)}
 	case 10:
 		return [][]string{g.call("sismember", key, g.member())}
 	case 11:
-		return [][]string{g.call(append([]string{"smismember", key}, g.members(5)...)...)}
+		return [][]string{g.call(append([]string{"smismember", key}, g.some(5, g.member)...)...)}
 	case 12:
 		return [][]string{g.call("scard", key)}
 	case 13, 14:
@@ -72,11 +64,7 @@ func (g *CallGenerator) sets(most int) []string {
 	if g.one(20) {
 		most = 100
 	}
-	names := make([]string, 1+g.IntN(most))
-	for i := range names {
-		names[i] = g.nearOf("set")
-	}
-	return names
+	return g.some(most, func() string { return g.nearOf("set") })
 }
 
 // pop makes a SPOP. What it could choose from stands before it; what is left differs from server to server, so it is

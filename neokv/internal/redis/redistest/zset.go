@@ -163,10 +163,10 @@ func zsetCall(g *CallGenerator) [][]string {
 	case 6, 7:
 		return [][]string{g.call("zincrby", key, g.score(), g.member())}
 	case 8:
-		return [][]string{g.call(append([]string{"zrem", key}, g.members(4)...)...)}
+		return [][]string{g.call(append([]string{"zrem", key}, g.some(4, g.member)...)...)}
 	case 9:
 		return [][]string{g.call("zscore", key, g.member()),
-			g.call(append([]string{"zmscore", key}, g.members(5)...)...)}
+			g.call(append([]string{"zmscore", key}, g.some(5, g.member)...)...)}
 	case 10:
 		return [][]string{g.call("zcard", key)}
 	case 11:
