@@ -25,6 +25,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"neokv.dev/neokv/fault"
 	"neokv.dev/results"
 	"neokv.dev/workloads"
 )
@@ -44,8 +45,10 @@ type Options struct {
 	WarmupAuto bool
 	// Events are what the run does in its measured part, beside the load.
 	Events []ScheduledEvent
-	// Faults brings about the faults among the events; nil if the target takes none.
-	Faults FaultInjector
+	// Inject carries out the faults among the events, unless ctx ends, and says what has come of them; nil if the target
+	// takes none. Stores is how many stores the target has, 0 if that is not known.
+	Inject func(ctx context.Context, f fault.Fault) (outcome string, err error)
+	Stores int
 	// Search says to try several rates of the first group; nil is a run at the rate of the group.
 	Search *RateSearch
 	Seed   uint64

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tidwall/redcon"
 
+	"neokv.dev/neokv/fault"
 	"neokv.dev/results"
 )
 
@@ -143,16 +144,6 @@ func (f *fakeCluster) writeSlots(c redcon.Conn) {
 	}
 }
 
-// injected takes every fault, and does one thing.
-type injected func()
-
-func (injected) Check(string) error { return nil }
-
-func (f injected) Inject(context.Context, string) (outcome string, err error) {
-	f()
-	return "", nil
-}
-
 func TestCluster(t *testing.T) {
 	f := startFakeCluster(t)
 	const records, moved = 2000, slots / 3 / 2
@@ -164,7 +155,7 @@ func TestCluster(t *testing.T) {
 		Targets: f.addrs[1:2], Duration: time.Minute, Seed: 1,
 		// When the records are loaded half of a node's slots move to another, and a thousand others begin to.
 		Events: []ScheduledEvent{event("0s split 1")},
-		Faults: injected(func() {
+		Inject: func(context.Context, fault.Fault) (string, error) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			for s := range moved {
@@ -174,7 +165,8 @@ func TestCluster(t *testing.T) {
 				f.asks[s] = 0
 			}
 			f.tryAgain, f.inPlace, f.settled = 5, 0, cancel
-		}),
+			return "", nil
+		},
 		Progress: func(tick Tick) {
 			for _, n := range tick.Nodes {
 				if served[n.Addr] = n.Slots; loaded[n.Addr] == 0 {

@@ -11,6 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"neokv.dev/neokv/fault"
 	"neokv.dev/results"
 	"neokv.dev/workloads"
 )
@@ -30,19 +31,6 @@ type ScheduledEvent struct {
 // EventForms says what an event can do.
 const EventForms = "rate PLAN, rate of GROUP PLAN, a Redis command such as FLUSHALL or CONFIG SET name value, or a " +
 	"fault as neokv ctl takes it, such as kill 2"
-
-// FaultVerbs are the words with which faults begin. None of these is a Redis command.
-var FaultVerbs = []string{"stop", "kill", "restart", "pause", "resume", "transfer", "stepdown", "partition", "mend",
-	"link", "network", "disk", "clock", "clients", "split", "merge", "heal"}
-
-// FaultInjector hurts the target on purpose.
-type FaultInjector interface {
-	// Check says what is wrong with the text of a fault.
-	Check(text string) error
-	// Inject brings the fault about, unless ctx ends. The outcome says what else there is to know of it, such as the
-	// number of a new region.
-	Inject(ctx context.Context, text string) (outcome string, err error)
-}
 
 // ParseEvent reads `TIME WHAT`, such as `10s FLUSHALL` or `10s rate 20000`.
 func ParseEvent(text string) (ScheduledEvent, error) {
@@ -74,7 +62,7 @@ func newEvent(at, what string) (e ScheduledEvent, wrong problems) {
 		e.rate, err = ParsePace(strings.Join(words, " "))
 		wrong.add(err)
 		wrong.check(err != nil || e.rate.Open(), "rate 0: a group does not become a closed loop")
-	case slices.Contains(FaultVerbs, words[0]):
+	case slices.Contains(fault.Verbs(), fault.Verb(words[0])): // none of these is a Redis command
 		e.fault = true
 	default:
 		e.command = words
@@ -155,9 +143,13 @@ func (o *Options) checkEvents() (wrong problems) {
 	for _, e := range o.Events {
 		wrong.check(e.At < o.Duration, "at %s %s: the measured part ends after %s", e.At, e.Do, o.Duration)
 		if e.fault {
-			if o.Faults == nil {
+			f, err := fault.Parse(e.Do)
+			if err == nil && o.Stores > 0 {
+				err = f.Check(o.Stores)
+			}
+			if o.Inject == nil {
 				wrong.check(false, "at %s %s: the target takes no faults", e.At, e.Do)
-			} else if err := o.Faults.Check(e.Do); err != nil {
+			} else if err != nil {
 				wrong.check(false, "at %s %v", e.At, err)
 			}
 			continue
@@ -217,7 +209,7 @@ func (r *run) follow(seg *phaseSegment) {
 		var err error
 		switch {
 		case e.fault:
-			happened.Outcome, err = r.o.Faults.Inject(seg.ctx, e.Do)
+			happened.Outcome, err = r.o.Inject(seg.ctx, fault.MustParse(e.Do))
 		case e.command != nil:
 			err = r.target.tell(seg.ctx, e.command)
 		}

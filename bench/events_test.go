@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"neokv.dev/neokv/fault"
 )
 
 func event(text string) ScheduledEvent {
@@ -132,22 +134,15 @@ type recordedFaults struct {
 	came  []string
 }
 
-func (r *recordedFaults) Check(text string) error {
-	if text == "kill nobody" {
-		return errors.New("there is no nobody")
-	}
-	return nil
-}
-
-func (r *recordedFaults) Inject(_ context.Context, text string) (outcome string, err error) {
-	r.came = append(r.came, fmt.Sprint(time.Since(r.begin).Round(time.Second), " ", text))
-	if text == "kill 3" {
-		return "", errors.New("store 3 does not run")
-	}
-	if text == "split 4" {
+func (r *recordedFaults) inject(_ context.Context, f fault.Fault) (outcome string, err error) {
+	r.came = append(r.came, fmt.Sprint(time.Since(r.begin).Round(time.Second), " ", f))
+	switch f.String() {
+	case "kill 3":
+		err = errors.New("store 3 does not run")
+	case "split 4":
 		outcome = "region 4 is split"
 	}
-	return outcome, nil
+	return outcome, err
 }
 
 // The faults of a schedule come when it says so, and the result tells what came of them.
@@ -157,7 +152,7 @@ func TestEventsOfFaults(t *testing.T) {
 		faults := &recordedFaults{begin: time.Now()}
 		s, _, err := inBubble(t, m, t.Context(), Options{
 			Groups:   []GroupOptions{{Workload: "get", Clients: 2, Rate: Steady(10), Records: 10}},
-			Duration: 6 * time.Second, Faults: faults,
+			Duration: 6 * time.Second, Inject: faults.inject,
 			Events: []ScheduledEvent{event("3s kill 2"), event("4s kill 3"), event("5s split 4")},
 		})
 		if err != nil {
@@ -173,17 +168,10 @@ func TestEventsOfFaults(t *testing.T) {
 	})
 }
 
-// slowFaults takes faults that take as long as their text says.
-type slowFaults struct{ recordedFaults }
-
-func (s *slowFaults) Inject(ctx context.Context, text string) (outcome string, err error) {
-	_, long, _ := strings.Cut(text, " ")
-	d, err := time.ParseDuration(long)
-	if err != nil {
-		return "", err
-	}
+// slowly takes as long for the setting of a clock as the clock is ahead.
+func slowly(ctx context.Context, f fault.Fault) (outcome string, err error) {
 	select {
-	case <-time.After(d):
+	case <-time.After(f.Ahead):
 		return "done", nil
 	case <-ctx.Done():
 		return "", ctx.Err()
@@ -200,15 +188,15 @@ func TestEventsAtTheEnd(t *testing.T) {
 		want        string
 		took        time.Duration
 	}{
-		{"an event that goes on", []string{"5s kill 2s"}, 0, "[{5 kill 2s done }]", 7 * time.Second},
-		{"an event that waits", []string{"4s kill 3s", "5500ms FLUSHALL", "5900ms split 1s"}, 0,
-			"[{4 kill 3s done } {7 FLUSHALL  } {7.001 split 1s done }]", 8 * time.Second},
-		{"an event that hangs", []string{"5s kill 1h", "5500ms FLUSHALL"}, 0, "[{5 kill 1h  context canceled}]",
+		{"an event that goes on", []string{"5s clock 1 2s"}, 0, "[{5 clock 1 2s done }]", 7 * time.Second},
+		{"an event that waits", []string{"4s clock 1 3s", "5500ms FLUSHALL", "5900ms clock 2 1s"}, 0,
+			"[{4 clock 1 3s done } {7 FLUSHALL  } {7.001 clock 2 1s done }]", 8 * time.Second},
+		{"an event that hangs", []string{"5s clock 1 1h", "5500ms FLUSHALL"}, 0, "[{5 clock 1 1h  context canceled}]",
 			6*time.Second + eventGrace},
-		{"interrupted during the load", []string{"3s kill 1h", "3500ms FLUSHALL"}, 4 * time.Second,
-			"[{3 kill 1h  context canceled}]", 4 * time.Second},
-		{"interrupted after the load", []string{"5s kill 1h", "5500ms FLUSHALL"}, 7 * time.Second,
-			"[{5 kill 1h  context canceled}]", 7 * time.Second},
+		{"interrupted during the load", []string{"3s clock 1 1h", "3500ms FLUSHALL"}, 4 * time.Second,
+			"[{3 clock 1 1h  context canceled}]", 4 * time.Second},
+		{"interrupted after the load", []string{"5s clock 1 1h", "5500ms FLUSHALL"}, 7 * time.Second,
+			"[{5 clock 1 1h  context canceled}]", 7 * time.Second},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -219,7 +207,7 @@ func TestEventsAtTheEnd(t *testing.T) {
 				}
 				o := Options{
 					Groups:   []GroupOptions{{Workload: "get", Clients: 2, Rate: Steady(10), Records: 10}},
-					Duration: 6 * time.Second, Faults: new(slowFaults), Load: LoadedBefore,
+					Duration: 6 * time.Second, Inject: slowly, Load: LoadedBefore,
 				}
 				for _, text := range c.events {
 					o.Events = append(o.Events, event(text))
@@ -269,17 +257,18 @@ func TestEventsRefused(t *testing.T) {
 	o := usual(Options{
 		Groups: []GroupOptions{{Workload: "set", Rate: Steady(5)}, {Name: "b", Workload: "set"}}, Duration: time.Minute,
 		Events: []ScheduledEvent{event("1m FLUSHALL"), event("1s rate of b 5"), event("1s rate of c 5"),
-			event("1s rate poisson 5"), event("2s kill nobody")},
-		Faults: &recordedFaults{},
+			event("1s rate poisson 5"), event("2s kill nobody"), event("3s kill 4")},
+		Inject: new(recordedFaults).inject, Stores: 3,
 	})
 	err := o.Check()
 	for _, want := range []string{"at 1m0s FLUSHALL: the measured part ends after 1m0s", "group b is a closed loop",
-		"there is no group c", "the starts of group set are even", "at 2s there is no nobody"} {
+		"there is no group c", "the starts of group set are even", `at 2s fault "kill nobody": stores`,
+		`at 3s fault "kill 4": there is no store 4`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v\nwant %s", err, want)
 		}
 	}
-	o.Faults = nil
+	o.Inject = nil
 	if err := o.Check(); !strings.Contains(err.Error(), "at 2s kill nobody: the target takes no faults") {
 		t.Errorf("%v", err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"neokv.dev/bench"
 	"neokv.dev/neokv"
+	"neokv.dev/neokv/fault"
 	"neokv.dev/neokv/settings"
 	"neokv.dev/profiles"
 	"neokv.dev/results"
@@ -35,7 +36,8 @@ type benchFlags struct {
 
 	at       []string
 	schedule string
-	faults   scheduledFaults
+	// inject carries out the faults of the schedule; it is set before the load begins.
+	inject func(context.Context, fault.Fault) (outcome string, err error)
 
 	findMax, curve bool
 	slo            string
@@ -132,7 +134,7 @@ func (f *benchFlags) run(c *cobra.Command, p process) (err error) {
 		if cluster, err = neokv.Start(c.Context(), config); err != nil {
 			return err
 		}
-		f.faults.do = cluster.Inject
+		f.inject = cluster.Inject
 		stop := watch(cluster, p)
 		defer func() { err = errors.Join(err, stop()) }()
 		o.Targets = cluster.Addrs()
@@ -141,7 +143,7 @@ func (f *benchFlags) run(c *cobra.Command, p process) (err error) {
 			shape.Stores, shape.Regions, cluster.BootTime().Seconds())
 	}
 	if cluster == nil {
-		if err := f.faults.reach(c.Context(), p, o); err != nil {
+		if f.inject, err = faultsByControl(c.Context(), p, o); err != nil {
 			return err
 		}
 		defer tuneGenerator(os.Getenv)()
@@ -164,10 +166,10 @@ func (f *benchFlags) parse(c *cobra.Command, p process) (r *profiles.Resolved, c
 	targets, err := f.targets(c)
 	wrong[2] = err
 	if r != nil {
-		if targets == nil {
-			f.faults.of = r.Cluster
-		}
 		if o, wrong[3] = f.options(c, r.Load); wrong[3] == nil {
+			if targets == nil {
+				o.Stores = r.Cluster.Stores
+			}
 			if err := o.Check(); err != nil {
 				wrong[3] = &usageError{err.Error()}
 			}

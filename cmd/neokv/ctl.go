@@ -314,50 +314,26 @@ func (m watchModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 
 func (m watchModel) View() tea.View { return tea.NewView(string(m)) }
 
-// scheduledFaults are the faults of a schedule: a bench.FaultInjector.
-type scheduledFaults struct {
-	do func(context.Context, fault.Fault) (outcome string, err error) // set before the load begins
-	// of is the cluster that is about to be booted, the zero value for one that runs already.
-	of settings.ClusterKnobs
-}
-
-// Check is part of bench.FaultInjector.
-func (s *scheduledFaults) Check(text string) error {
-	f, err := fault.Parse(text)
-	if err == nil && s.of.Stores > 0 {
-		err = f.Check(s.of.Stores)
-	}
-	return err
-}
-
-// Inject is part of bench.FaultInjector.
-func (s *scheduledFaults) Inject(ctx context.Context, text string) (outcome string, err error) {
-	f, err := fault.Parse(text)
-	if err != nil {
-		return "", err
-	}
-	return s.do(ctx, f)
-}
-
-// reach finds the control port of the cluster that a load goes to, if its schedule has faults.
-func (s *scheduledFaults) reach(ctx context.Context, p process, o bench.Options) error {
+// faultsByControl returns what carries faults out by the control port of the cluster that a load goes to, nil if its
+// schedule has none.
+func faultsByControl(ctx context.Context, p process, o bench.Options) (
+	inject func(context.Context, fault.Fault) (outcome string, err error), err error) {
 	if !slices.ContainsFunc(o.Events, bench.ScheduledEvent.Hurts) {
-		return nil
+		return nil, nil
 	}
 	all, err := admin.Find(ctx, admin.Folder(p.variable))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	i := slices.IndexFunc(all, func(a admin.Announcement) bool {
 		return slices.ContainsFunc(o.Targets, func(addr string) bool { return slices.Contains(a.Stores, addr) })
 	})
 	if i < 0 {
-		return fmt.Errorf("the schedule has faults, and no neokv serve of this user is at %s", strings.Join(o.Targets, ","))
+		return nil, fmt.Errorf("the schedule has faults, and no neokv serve of this user is at %s",
+			strings.Join(o.Targets, ","))
 	}
-	client := all[i].Client()
-	s.do = func(ctx context.Context, f fault.Fault) (string, error) {
-		done, err := client.Inject(ctx, f)
+	return func(ctx context.Context, f fault.Fault) (string, error) {
+		done, err := all[i].Client().Inject(ctx, f)
 		return done.Outcome, err
-	}
-	return nil
+	}, nil
 }

@@ -3,13 +3,10 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"slices"
 	"strings"
 	"testing"
 
-	"neokv.dev/bench"
 	"neokv.dev/neokv"
-	"neokv.dev/neokv/fault"
 )
 
 // ctl runs ctl, and returns its exit status, standard output and standard error.
@@ -122,16 +119,5 @@ func TestCtl(t *testing.T) {
 	s.stop(t)
 	if status, _, _ := ctl(runtime, "status"); status != statusFailed {
 		t.Errorf("after the end of both: %d", status)
-	}
-}
-
-// TestFaultVerbs keeps the two lists of words with which faults begin the same; bench imports nothing of the emulator.
-func TestFaultVerbs(t *testing.T) {
-	var verbs []string
-	for _, v := range fault.Verbs() {
-		verbs = append(verbs, string(v))
-	}
-	if !slices.Equal(verbs, bench.FaultVerbs) {
-		t.Errorf("bench.FaultVerbs = %v; want %v", bench.FaultVerbs, verbs)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"neokv.dev/bench"
+	"neokv.dev/neokv/fault"
 	"neokv.dev/neokv/settings"
 	"neokv.dev/profiles"
 )
@@ -30,7 +32,8 @@ func (f *benchFlags) options(c *cobra.Command, l profiles.LoadKnobs) (bench.Opti
 	for l.Seed == 0 {
 		l.Seed = rand.Uint64() >> 11 // exact also where JSON's numbers are doubles
 	}
-	o := bench.Options{Duration: l.Duration, Seed: l.Seed, Verify: f.verify, Faults: &f.faults}
+	o := bench.Options{Duration: l.Duration, Seed: l.Seed, Verify: f.verify,
+		Inject: func(ctx context.Context, x fault.Fault) (string, error) { return f.inject(ctx, x) }}
 	o.Warmup, o.WarmupAuto, _ = profiles.ParseWarmup(l.Warmup) // the settings have been checked
 	first := bench.GroupOptions{
 		Workload: l.Workload, Clients: l.Clients, Pipeline: l.Pipeline, Records: uint64(l.Records),
