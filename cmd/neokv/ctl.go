@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,14 +11,12 @@ import (
 	"text/tabwriter"
 	"time"
 
-	tea "charm.land/bubbletea/v2"
 	"github.com/spf13/cobra"
 
 	"neokv.dev/bench"
 	"neokv.dev/neokv"
 	"neokv.dev/neokv/admin"
 	"neokv.dev/neokv/fault"
-	"neokv.dev/neokv/settings"
 	"neokv.dev/results"
 )
 
@@ -46,7 +45,16 @@ resume, restart, mend, or heal, which ends all.`,
 		RunE: wantVerb,
 	}
 	c.PersistentFlags().StringVar(&f.control, "control", "", "`address` of the control port, as host:port or port")
-	c.AddCommand(ctlStatus(p, &f), ctlWatch(p, &f), ctlFaults(p, &f))
+	c.AddCommand(ctlStatus(p, &f),
+		f.verb(p, "watch", "Keep the status on the screen until Ctrl-C", watchStatus),
+		f.verb(p, "faults", "Print the faults that are in force, as ctl takes them",
+			func(ctx context.Context, p process, port *admin.Announcement) error {
+				status, err := port.Status(ctx)
+				if err == nil {
+					printFaults(p.stdout, status.Faults)
+				}
+				return err
+			}))
 	for _, v := range fault.Verbs() {
 		c.AddCommand(ctlDo(p, &f, v))
 	}
@@ -56,8 +64,8 @@ resume, restart, mend, or heal, which ends all.`,
 // ctlFlags are the flags of all verbs of ctl.
 type ctlFlags struct{ control string }
 
-// client returns a client of the control port that the flags name, or of the only one there is.
-func (f *ctlFlags) client(ctx context.Context, p process) (*admin.ControlClient, error) {
+// port returns the control port that the flags name, or the only one there is.
+func (f *ctlFlags) port(ctx context.Context, p process) (*admin.Announcement, error) {
 	folder := admin.Folder(p.variable)
 	all, err := admin.Find(ctx, folder)
 	if err != nil {
@@ -65,33 +73,38 @@ func (f *ctlFlags) client(ctx context.Context, p process) (*admin.ControlClient,
 	}
 	var known strings.Builder
 	for _, a := range all {
-		where := a.Dir
-		if where == "" {
-			where = "in memory"
-		}
-		fmt.Fprintf(&known, "\n  --control %s  pid %d, stores %s, %s", a.Addr, a.PID, strings.Join(a.Stores, ","), where)
+		fmt.Fprintf(&known, "\n  --control %s  pid %d, stores %s, %s", a.Addr, a.PID, strings.Join(a.Stores, ","),
+			cmp.Or(a.Dir, "in memory"))
 	}
+	want := strings.Replace(f.control, "localhost:", "127.0.0.1:", 1)
+	if want != "" && !strings.Contains(want, ":") {
+		want = ":" + want
+	}
+	found := slices.DeleteFunc(slices.Clone(all),
+		func(a admin.Announcement) bool { return !strings.HasSuffix(a.Addr, want) })
 	switch {
-	case f.control != "":
-		want := f.control
-		if !strings.Contains(want, ":") {
-			want = ":" + want
-		}
-		want = strings.Replace(want, "localhost:", "127.0.0.1:", 1)
-		i := slices.IndexFunc(all, func(a admin.Announcement) bool { return strings.HasSuffix(a.Addr, want) })
-		if i >= 0 {
-			return all[i].Client(), nil
-		}
-		if len(all) == 0 {
-			return nil, fmt.Errorf("ctl: no cluster of this user has the control port %s; none runs (see %s)", f.control, folder)
-		}
-		return nil, fmt.Errorf("ctl: no cluster of this user has the control port %s; there are:%s", f.control, &known)
-	case len(all) == 0:
+	case len(found) == 1:
+		return &found[0], nil
+	case want == "" && len(all) == 0:
 		return nil, fmt.Errorf("ctl: no cluster of this user runs (see %s); neokv serve starts one", folder)
-	case len(all) > 1:
+	case want == "":
 		return nil, &usageError{"ctl: several clusters run; want one of:" + known.String()}
+	case len(all) == 0:
+		return nil, fmt.Errorf("ctl: no cluster of this user has the control port %s; none runs (see %s)", f.control, folder)
 	}
-	return all[0].Client(), nil
+	return nil, fmt.Errorf("ctl: no cluster of this user has the control port %s; there are:%s", f.control, &known)
+}
+
+// verb makes a verb without arguments that asks the control port.
+func (f *ctlFlags) verb(p process, use, short string,
+	run func(context.Context, process, *admin.Announcement) error) *cobra.Command {
+	return &cobra.Command{Use: use, Short: short, Args: noArgs, RunE: func(c *cobra.Command, _ []string) error {
+		port, err := f.port(c.Context(), p)
+		if err != nil {
+			return err
+		}
+		return run(c.Context(), p, port)
+	}}
 }
 
 // ctlDo is the verb that carries out a fault.
@@ -109,20 +122,19 @@ func ctlDo(p process, f *ctlFlags, v fault.Verb) *cobra.Command {
 			if err != nil {
 				return &usageError{"ctl: " + err.Error()}
 			}
-			client, err := f.client(c.Context(), p)
+			port, err := f.port(c.Context(), p)
 			if err != nil {
 				return err
 			}
-			done, err := client.Inject(c.Context(), want)
-			if errors.Is(err, admin.ErrInvalid) {
+			done, err := port.Inject(c.Context(), want)
+			switch {
+			case errors.As(err, new(admin.InvalidError)):
 				return &usageError{"ctl: " + err.Error()}
-			}
-			if err != nil {
+			case err != nil:
 				return err
-			}
-			if done.Outcome != "" {
+			case done.Outcome != "":
 				fmt.Fprintln(p.stdout, done.Outcome)
-			} else {
+			default:
 				printFaults(p.stdout, done.Faults)
 			}
 			return nil
@@ -134,17 +146,9 @@ func ctlDo(p process, f *ctlFlags, v fault.Verb) *cobra.Command {
 
 func ctlStatus(p process, f *ctlFlags) *cobra.Command {
 	format := "table"
-	c := &cobra.Command{
-		Use: "status", Short: "Print stores, regions, leaders, how far replicas are behind, and faults", Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			if format != "table" && format != "json" {
-				return &usageError{fmt.Sprintf("ctl status: --format %q: want table or json", format)}
-			}
-			client, err := f.client(c.Context(), p)
-			if err != nil {
-				return err
-			}
-			status, err := client.Status(c.Context())
+	c := f.verb(p, "status", "Print stores, regions, leaders, how far replicas are behind, and faults",
+		func(ctx context.Context, p process, port *admin.Announcement) error {
+			status, err := port.Status(ctx)
 			if err != nil {
 				return err
 			}
@@ -153,28 +157,15 @@ func ctlStatus(p process, f *ctlFlags) *cobra.Command {
 			}
 			printStatus(p.stdout, status)
 			return nil
-		},
+		})
+	c.PreRunE = func(*cobra.Command, []string) error {
+		if format != "table" && format != "json" {
+			return &usageError{fmt.Sprintf("ctl status: --format %q: want table or json", format)}
+		}
+		return nil
 	}
 	c.Flags().StringVar(&format, "format", format, "`format`: table or json")
 	return c
-}
-
-func ctlFaults(p process, f *ctlFlags) *cobra.Command {
-	return &cobra.Command{
-		Use: "faults", Short: "Print the faults that are in force, as ctl takes them", Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			client, err := f.client(c.Context(), p)
-			if err != nil {
-				return err
-			}
-			status, err := client.Status(c.Context())
-			if err != nil {
-				return err
-			}
-			printFaults(p.stdout, status.Faults)
-			return nil
-		},
-	}
 }
 
 func printFaults(w io.Writer, faults []fault.Fault) {
@@ -249,49 +240,25 @@ func printStatus(w io.Writer, s neokv.ClusterStatus) {
 // watchInterval is the time between two looks of watch.
 const watchInterval = time.Second
 
-func ctlWatch(p process, f *ctlFlags) *cobra.Command {
-	return &cobra.Command{
-		Use: "watch", Short: "Keep the status on the screen until Ctrl-C", Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			client, err := f.client(c.Context(), p)
-			if err != nil {
-				return err
-			}
-			return watchStatus(c.Context(), p, client)
-		},
-	}
-}
-
 // watchStatus shows the status once a second. On a terminal each look takes the place of the one before.
-func watchStatus(ctx context.Context, p process, client *admin.ControlClient) error {
-	show := func(text string) { fmt.Fprintln(p.stdout, text) }
+func watchStatus(ctx context.Context, p process, port *admin.Announcement) error {
+	out, clear := p.stdout, ""
 	if s, ok := p.stderr.(*screen); ok && s.draws(p) {
-		view := tea.NewProgram(watchModel(""), tea.WithInput(nil), tea.WithOutput(s.File), tea.WithEnvironment(p.env),
-			tea.WithoutSignalHandler(), tea.WithoutCatchPanics())
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			view.Run()
-		}()
-		defer func() {
-			view.Quit()
-			<-ended
-		}()
-		show = func(text string) { view.Send(watchModel(text)) }
+		out, clear = s, "\x1b[2J\x1b[H"
 	}
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
 	for {
-		status, err := client.Status(ctx)
+		status, err := port.Status(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		var out strings.Builder
-		printStatus(&out, status)
-		show(out.String())
+		var text strings.Builder
+		printStatus(&text, status)
+		fmt.Fprintln(out, clear+text.String())
 		select {
 		case <-ctx.Done():
 			return nil
@@ -299,20 +266,6 @@ func watchStatus(ctx context.Context, p process, client *admin.ControlClient) er
 		}
 	}
 }
-
-// watchModel is the text that watch shows.
-type watchModel string
-
-func (m watchModel) Init() tea.Cmd { return nil }
-
-func (m watchModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
-	if text, ok := msg.(watchModel); ok {
-		return text, tea.ClearScreen
-	}
-	return m, nil
-}
-
-func (m watchModel) View() tea.View { return tea.NewView(string(m)) }
 
 // faultsByControl returns what carries faults out by the control port of the cluster that a load goes to, nil if its
 // schedule has none.
@@ -333,7 +286,7 @@ func faultsByControl(ctx context.Context, p process, o bench.Options) (
 			strings.Join(o.Targets, ","))
 	}
 	return func(ctx context.Context, f fault.Fault) (string, error) {
-		done, err := all[i].Client().Inject(ctx, f)
+		done, err := all[i].Inject(ctx, f)
 		return done.Outcome, err
 	}, nil
 }

@@ -69,12 +69,11 @@ func Handler(c *neokv.Cluster, token string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, r *http.Request) { answer(w, http.StatusOK, c.Status()) })
 	mux.HandleFunc("POST /v1/do", func(w http.ResponseWriter, r *http.Request) {
+		var f fault.Fault
 		text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-		if err != nil {
-			refuse(w, http.StatusBadRequest, err)
-			return
+		if err == nil {
+			f, err = fault.Parse(string(text))
 		}
-		f, err := fault.Parse(string(text))
 		if err == nil {
 			err = f.Check(c.Shape().Stores)
 		}
@@ -82,8 +81,7 @@ func Handler(c *neokv.Cluster, token string) http.Handler {
 			refuse(w, http.StatusBadRequest, err)
 			return
 		}
-		outcome, err := c.Inject(r.Context(), f)
-		switch {
+		switch outcome, err := c.Inject(r.Context(), f); {
 		case errors.Is(err, neokv.ErrNoRegion):
 			refuse(w, http.StatusBadRequest, err)
 		case err != nil:
@@ -122,54 +120,45 @@ type Done struct {
 	Outcome string `json:"outcome,omitempty"`
 }
 
-// ControlClient talks to a control port.
-type ControlClient struct {
-	Addr, Token string
-}
+// InvalidError is the error of a request whose text is wrong, or that names what the cluster does not have.
+type InvalidError string
 
-// ErrInvalid is the error of a request whose text is wrong, or that names what the cluster does not have.
-var ErrInvalid = errors.New("invalid")
+func (e InvalidError) Error() string { return string(e) }
 
 // Status asks for the state of the cluster.
-func (c *ControlClient) Status(ctx context.Context) (s neokv.ClusterStatus, err error) {
-	return s, c.ask(ctx, http.MethodGet, "/v1/status", "", &s)
+func (a *Announcement) Status(ctx context.Context) (s neokv.ClusterStatus, err error) {
+	return s, a.ask(ctx, http.MethodGet, "/v1/status", "", &s)
 }
 
-// Inject has the cluster carry out a fault. The error is ErrInvalid if the cluster does not know what the fault names.
-func (c *ControlClient) Inject(ctx context.Context, f fault.Fault) (d Done, err error) {
-	return d, c.ask(ctx, http.MethodPost, "/v1/do", f.String(), &d)
+// Inject has the cluster carry out a fault. The error is an InvalidError if the cluster does not know what the fault names.
+func (a *Announcement) Inject(ctx context.Context, f fault.Fault) (d Done, err error) {
+	return d, a.ask(ctx, http.MethodPost, "/v1/do", f.String(), &d)
 }
 
-func (c *ControlClient) ask(ctx context.Context, method, path, body string, into any) error {
-	r, err := http.NewRequestWithContext(ctx, method, "http://"+c.Addr+path, strings.NewReader(body))
+func (a *Announcement) ask(ctx context.Context, method, path, body string, into any) error {
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+a.Addr+path, strings.NewReader(body))
 	if err != nil {
 		return err
 	}
-	r.Header.Set("Authorization", "Bearer "+c.Token)
+	r.Header.Set("Authorization", "Bearer "+a.Token)
 	client := http.Client{Transport: &http.Transport{Proxy: nil, DisableKeepAlives: true}}
 	reply, err := client.Do(r)
 	if err != nil {
-		return fmt.Errorf("control port %s: %w", c.Addr, err)
+		return fmt.Errorf("control port %s: %w", a.Addr, err)
 	}
 	defer reply.Body.Close()
 	if reply.StatusCode == http.StatusOK {
 		if err := json.NewDecoder(reply.Body).Decode(into); err != nil {
-			return fmt.Errorf("control port %s: decode answer: %w", c.Addr, err)
+			return fmt.Errorf("control port %s: decode answer: %w", a.Addr, err)
 		}
 		return nil
 	}
 	var no errorBody
 	if err := json.NewDecoder(io.LimitReader(reply.Body, 1<<20)).Decode(&no); err != nil || no.Error == "" {
-		return fmt.Errorf("control port %s: %s", c.Addr, reply.Status)
+		return fmt.Errorf("control port %s: %s", a.Addr, reply.Status)
 	}
 	if reply.StatusCode == http.StatusBadRequest {
-		return &invalid{no.Error}
+		return InvalidError(no.Error)
 	}
 	return errors.New(no.Error)
 }
-
-// invalid is an error that is ErrInvalid.
-type invalid struct{ text string }
-
-func (e *invalid) Error() string        { return e.text }
-func (e *invalid) Is(target error) bool { return target == ErrInvalid }

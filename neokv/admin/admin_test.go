@@ -50,7 +50,7 @@ func listen(t *testing.T, c *neokv.Cluster) *Port {
 // TestClient does things to a cluster through its control port, which outlives the stores.
 func TestClient(t *testing.T) {
 	p := listen(t, start(t))
-	client := &ControlClient{p.Addr(), p.token}
+	client := &Announcement{Addr: p.Addr(), Token: p.token}
 	do := func(text string) (Done, error) {
 		t.Helper()
 		f, err := fault.Parse(text)
@@ -63,11 +63,11 @@ func TestClient(t *testing.T) {
 	if err != nil || s.Stores[1].State != neokv.StateKilled || len(s.Faults) != 1 || s.Faults[0].String() != "kill 2" {
 		t.Errorf("after a kill: %+v, %v", s, err)
 	}
-	if _, err = do("kill 2"); err == nil || err.Error() != "kill 2: store 2 does not run" || errors.Is(err, ErrInvalid) {
+	if _, err = do("kill 2"); err == nil || err.Error() != "kill 2: store 2 does not run" || errors.As(err, new(InvalidError)) {
 		t.Errorf("kill of a store that does not run: %v", err)
 	}
-	if _, err = do("kill 4"); !errors.Is(err, ErrInvalid) {
-		t.Errorf("kill of a store that there is not: %v; want ErrInvalid", err)
+	if _, err = do("kill 4"); !errors.As(err, new(InvalidError)) {
+		t.Errorf("kill of a store that there is not: %v; want an InvalidError", err)
 	}
 	if s, err = do("kill all"); err != nil || len(s.Faults) != 3 {
 		t.Errorf("after a kill of all: %+v, %v", s, err)
@@ -75,14 +75,14 @@ func TestClient(t *testing.T) {
 	if s, err = do("heal"); err != nil || len(s.Faults) != 0 {
 		t.Errorf("after heal: %+v, %v", s, err)
 	}
-	if _, err = do("merge 9"); !errors.Is(err, ErrInvalid) {
-		t.Errorf("merge of a region that there is not: %v; want ErrInvalid", err)
+	if _, err = do("merge 9"); !errors.As(err, new(InvalidError)) {
+		t.Errorf("merge of a region that there is not: %v; want an InvalidError", err)
 	}
 	const outcome = "region 8 is split at slot 16000: region 9 has slots 16000-16383"
 	if s, err = do("split 8 16000"); err != nil || s.Outcome != outcome {
 		t.Errorf("after a split: %+v, %v; want the outcome %q", s, err, outcome)
 	}
-	if _, err = do("merge 9"); err == nil || errors.Is(err, ErrInvalid) {
+	if _, err = do("merge 9"); err == nil || errors.As(err, new(InvalidError)) {
 		t.Errorf("merge of the last region: %v", err)
 	}
 	status, err := client.Status(t.Context())
@@ -155,7 +155,7 @@ func TestAnnounce(t *testing.T) {
 		t.Errorf("found %+v; want two of this process", all)
 	}
 	for _, a := range all {
-		if _, err := a.Client().Status(t.Context()); err != nil {
+		if _, err := a.Status(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // Announcement is what a process says of the control port that it serves. Its file is in a folder that only the user
-// can enter, and only the user can read it.
+// can enter, and only the user can read it. Whoever has it can ask the port.
 type Announcement struct {
 	Addr    string    `json:"addr"`
 	Token   string    `json:"token"`
@@ -24,9 +24,6 @@ type Announcement struct {
 	Stores  []string  `json:"stores"` // their addresses
 	Dir     string    `json:"dir"`    // of the data, empty in memory
 }
-
-// Client returns a client of the announced port.
-func (a *Announcement) Client() *ControlClient { return &ControlClient{Addr: a.Addr, Token: a.Token} }
 
 const (
 	announced = "control-" // a file's name begins so, then come the port and .json
@@ -132,7 +129,7 @@ func Find(ctx context.Context, folder string) (all []Announcement, err error) {
 			return nil, fmt.Errorf("look for control ports: %s: %w", name, err)
 		}
 		asking, cancel := context.WithTimeout(ctx, askWait)
-		_, err = a.Client().Status(asking)
+		_, err = a.Status(asking)
 		cancel()
 		switch {
 		case err == nil:
