@@ -212,7 +212,7 @@ func (c *Cluster) shutdown() error {
 	clients.Wait()
 	var errs []error
 	for _, n := range c.nodes {
-		errs = append(errs, n.stop())
+		errs = append(errs, n.Stop())
 	}
 	c.network.Close()
 	c.wg.Wait()

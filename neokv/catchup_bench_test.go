@@ -44,7 +44,7 @@ func BenchmarkCatchUp(b *testing.B) {
 			b.Fatal(err)
 		}
 		away := c.nodes[2]
-		if err := away.stop(); err != nil {
+		if err := away.Stop(); err != nil {
 			b.Fatal(err)
 		}
 		fill(b, c, *catchUpMB<<20)

@@ -9,7 +9,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"neokv.dev/neokv/internal/server"
-	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
 )
 
@@ -31,7 +30,6 @@ func open(config Config) (*Cluster, error) {
 	c := &Cluster{
 		config: config, rand: rand.New(rand.NewPCG(config.Seed, 1)),
 		changing: make(chan struct{}, 1), closing: make(chan struct{}),
-		faults: clusterFaults{pins: make(map[topology.RegionID]bool)},
 	}
 	if config.Hooks != nil {
 		c.hooks = *config.Hooks

@@ -95,8 +95,8 @@ func (c *Cluster) places(stores []int) (out []*storePlace) {
 // clusterFaults are the faults in force on the cluster as a whole. Those of links the network knows.
 type clusterFaults struct {
 	mu     sync.Mutex
-	matrix string                     // whose delays the network has, "" for none
-	pins   map[topology.RegionID]bool // regions whose leaders were moved on purpose, and stay
+	matrix string   // whose delays the network has, "" for none; mu guards it
+	pins   sync.Map // the RegionIDs of regions whose leaders were moved on purpose, and stay
 }
 
 // storeFaults are the faults in force on a store. They outlive the store, but for a pause. mu of the place guards them.
@@ -139,9 +139,7 @@ func (n *storePlace) inForce() []fault.Fault {
 
 // heal ends all faults, lets leaders return to where they were at first, and starts the stores that do not run.
 func (c *Cluster) heal(ctx context.Context, f fault.Fault) (string, error) {
-	c.faults.mu.Lock()
-	clear(c.faults.pins)
-	c.faults.mu.Unlock()
+	c.faults.pins.Clear()
 	for _, bad := range c.Faults() {
 		if bad.Verb == fault.Stop || bad.Verb == fault.Kill {
 			continue // below, together with those that have failed
@@ -226,18 +224,10 @@ const transferWait = 5 * time.Second
 // transferAgain is how long a leader has for one attempt.
 const transferAgain = 100 * time.Millisecond
 
-// pin makes a region stay with the leader that it has, until heal.
-func (c *Cluster) pin(id topology.RegionID) {
-	c.faults.mu.Lock()
-	defer c.faults.mu.Unlock()
-	c.faults.pins[id] = true
-}
-
-// pinned reports whether a region is pinned.
+// pinned reports whether a region stays with the leader that it has, until heal.
 func (c *Cluster) pinned(id topology.RegionID) bool {
-	c.faults.mu.Lock()
-	defer c.faults.mu.Unlock()
-	return c.faults.pins[id]
+	_, pinned := c.faults.pins.Load(id)
+	return pinned
 }
 
 // transfer moves the leadership of a region to a store, or to any other one if that is 0, and pins the region there.
@@ -259,7 +249,7 @@ func (c *Cluster) transfer(ctx context.Context, f fault.Fault) (outcome string, 
 		}
 		if from != nil {
 			if from.id == to || to == 0 && from != first {
-				c.pin(id) // nobody has moved it on: a leader hands over only after raft.leader_return
+				c.faults.pins.Store(id, true) // nobody has moved it on: a leader hands over only after raft.leader_return
 				return fmt.Sprintf("store %d leads region %d", from.id, id), nil
 			}
 			next, err := c.successor(id, from, to)
@@ -284,7 +274,13 @@ func (c *Cluster) transfer(ctx context.Context, f fault.Fault) (outcome string, 
 // has applied most. The error says what the cluster lacks for that.
 func (c *Cluster) successor(id topology.RegionID, from *storePlace, to topology.StoreID) (topology.StoreID, error) {
 	if to == 0 {
-		if to = c.heir(id, from); to == 0 {
+		most := uint64(0)
+		for _, n := range c.nodes {
+			if r := c.replica(n.id, id); n != from && n.running() && r != nil && (to == 0 || r.Applied() > most) {
+				to, most = n.id, r.Applied()
+			}
+		}
+		if to == 0 {
 			return 0, errors.New("no other store that runs has a replica of the region")
 		}
 		return to, nil
@@ -316,20 +312,6 @@ func (c *Cluster) leaderOf(id topology.RegionID) (leader *storePlace) {
 		}
 	}
 	return leader
-}
-
-// heir returns the store beside from whose replica of a region has applied most, 0 if there is none.
-func (c *Cluster) heir(id topology.RegionID, from *storePlace) (best topology.StoreID) {
-	most := uint64(0)
-	for _, n := range c.nodes {
-		if n == from || !n.running() {
-			continue
-		}
-		if r := c.replica(n.id, id); r != nil && (best == 0 || r.Applied() > most) {
-			best, most = n.id, r.Applied()
-		}
-	}
-	return best
 }
 
 // setDrive makes the store's disk bad, or good.

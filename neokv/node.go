@@ -248,8 +248,9 @@ type storeStop struct {
 	err   error         // of closing the store; set before ended is closed
 }
 
-// stop closes the store if it runs. It returns when the store has ended, also if another caller stops it already.
-func (n *storePlace) stop() error {
+// Stop closes the store if it runs. It returns when the store has ended, also if another caller stops it already.
+func (n *storePlace) Stop() error {
+	n.resume()
 	n.mu.Lock()
 	x, first := n.beginStop()
 	n.mu.Unlock()

@@ -54,8 +54,7 @@ func (c *Cluster) stopStores(_ context.Context, places []*storePlace, _ fault.Fa
 	}
 	var errs []error
 	for _, n := range places {
-		n.resume()
-		errs = append(errs, n.stop())
+		errs = append(errs, n.Stop())
 		n.ended(fault.Stop)
 	}
 	return errors.Join(errs...)
@@ -164,8 +163,7 @@ func (c *Cluster) cutPower(places []*storePlace, keep fault.Portion, random *ran
 func (c *Cluster) bury(left wreckage) error {
 	var errs []error
 	for i, n := range left.places {
-		n.resume()
-		errs = append(errs, n.stop(), left.disks[i].Lose())
+		errs = append(errs, n.Stop(), left.disks[i].Lose())
 		n.Move(left.disks[i], n.dir)
 		n.ended(fault.Kill)
 	}
@@ -189,11 +187,9 @@ func (c *Cluster) startStores(_ context.Context, places []*storePlace, _ fault.F
 	}
 	errs := make([]error, len(places))
 	for i, n := range places {
-		n.resume()
-		if ran := n.running(); ran {
-			errs[i] = n.stop()
-		} else {
-			n.stop() // a store that has failed may still be closing
+		ran := n.running()
+		if err := n.Stop(); ran { // a store that has failed may still be closing
+			errs[i] = err
 		}
 		if fs := n.FS(); fs.Failed() != nil { // after a failed sync, only what was synced before is known to be there
 			left := fs.Crash(0, c.newRand())

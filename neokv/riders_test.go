@@ -335,7 +335,7 @@ func TestAddressOfADownStore(t *testing.T) {
 						own = key
 					}
 				}
-				if err := n.stop(); err != nil {
+				if err := n.Stop(); err != nil {
 					t.Fatal(err)
 				}
 				got, err := ask(n, "GET "+own)

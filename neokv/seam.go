@@ -72,11 +72,6 @@ func (n *storePlace) Condemn() {
 	n.turnAway()
 }
 
-func (n *storePlace) Stop() error {
-	n.resume()
-	return n.stop()
-}
-
 func (n *storePlace) Start() error {
 	var ln net.Listener
 	n.mu.Lock()
