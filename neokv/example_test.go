@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"neokv.dev/neokv"
+	"neokv.dev/neokv/fault"
 )
 
 // A cluster in memory, and a client of it that needs no sockets. README.md shows this example.
@@ -76,4 +77,26 @@ func ExampleCluster_NewWriteBatch() {
 	// Output:
 	// is anybody there?
 	// hello
+}
+
+// A store is killed. The others serve its regions, one of which is split, and the store comes back.
+func ExampleCluster_Inject() {
+	ctx := context.Background()
+	cluster, err := neokv.Start(ctx, neokv.Config{Stores: 3, InMemory: true, NoSockets: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer cluster.Close()
+
+	for _, text := range []string{"kill 2", "split 1 1000", "heal"} {
+		outcome, err := cluster.Inject(ctx, fault.MustParse(text))
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("%v %q\n", cluster.Faults(), outcome)
+	}
+	// Output:
+	// [kill 2] ""
+	// [kill 2] "region 1 is split at slot 1000: region 9 has slots 1000-2047"
+	// [] ""
 }
