@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -144,6 +145,31 @@ func TestPlacesAreTaken(t *testing.T) {
 		if files, err := filepath.Glob(filepath.Join("..", p, "*.go")); err != nil || len(files) == 0 {
 			t.Errorf("%s has a place in the order of packages, but no Go files", p)
 		}
+	}
+}
+
+// TestOnlySimPlantsMistakes: a cluster hands Mistakes to its parts, and the parts look at them. Besides tests, sim
+// alone plants any. The compiler keeps cmd and bench from it, which cannot import what is internal to neokv.
+func TestOnlySimPlantsMistakes(t *testing.T) {
+	plants := regexp.MustCompile(`\bMistakes(\.\w+)* :?= |\bMistakes\{\w|` +
+		`[*&][\w.]*\bMistakes\b|\bvar \w+ [\w.]*\bMistakes\b`)
+	planted := 0
+	err := filepath.WalkDir("../neokv", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(name)
+		switch found := plants.Find(text); {
+		case found == nil:
+		case strings.HasPrefix(name, "../neokv/internal/sim/"):
+			planted++
+		default:
+			t.Errorf("%s: %s", name, found)
+		}
+		return err
+	})
+	if err != nil || planted == 0 {
+		t.Errorf("%d files of sim plant mistakes, %v", planted, err)
 	}
 }
 

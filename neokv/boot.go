@@ -86,7 +86,7 @@ func (c *Cluster) random128() (b [16]byte) {
 // openJournal copies into the stores' logs the writes that only the journal holds. Then it opens a new journal, unless
 // each store syncs its own log.
 func (c *Cluster) openJournal() (err error) {
-	o := disk.JournalOptions{Logs: make(map[uint16]string), Faults: c.hooks.Faults.Journal}
+	o := disk.JournalOptions{Logs: make(map[uint16]string), Mistakes: c.hooks.Mistakes.Journal}
 	for _, n := range c.nodes {
 		o.Logs[uint16(n.id)] = store.LogDir(n.dir, n.walDir)
 	}

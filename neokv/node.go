@@ -92,7 +92,8 @@ func (n *storePlace) open(booting bool) (*store.Store, error) {
 	return store.Open(store.Options{
 		ID: n.id, FS: fs, Dir: n.dir, WALDir: n.walDir, Network: c.network, Settings: c.settings, Host: host,
 		Port: number, Cluster: n.cluster, Initial: n.initial, Booting: booting, Rand: random,
-		ClockAhead: n.clockAhead, Faults: c.hooks.Faults, Hooks: c.hooks.Store, Pinned: c.pinned, OnFail: func(err error) { n.fail(fs, err) },
+		ClockAhead: n.clockAhead, Mistakes: c.hooks.Mistakes.Store, Hooks: c.hooks.Store, Pinned: c.pinned,
+		OnFail:   func(err error) { n.fail(fs, err) },
 		OnChange: func(text string) { c.event("%s", text) },
 		OnServe:  func(r topology.RegionID, term uint64) { c.event("region %d: store %d leads, term %d", r, n.id, term) },
 	})
@@ -123,7 +124,7 @@ func (n *storePlace) install(s *store.Store, ln net.Listener) (standIn *server.S
 	c := n.c
 	srv := server.New(server.Options{
 		Node: &storePort{s, n}, Self: n.id, Settings: c.settings, ClientMemory: c.clients, Exposed: c.exposed(),
-		Version: Version, Faults: c.hooks.Server,
+		Version: Version, Mistakes: c.hooks.Mistakes.Server,
 	})
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 func (c *Cluster) startProxy(ln net.Listener) {
 	c.proxy = server.New(server.Options{
 		Node: &proxyPort{c}, Settings: c.settings, ClientMemory: c.clients, Exposed: c.exposed(), Version: Version,
-		Faults: c.hooks.Server,
+		Mistakes: c.hooks.Mistakes.Server,
 	})
 	c.proxyPipe = memconn.Listen(memoryAddr(c.proxyAddr))
 	c.serve(c.proxy, c.proxyPipe, ln)

@@ -24,7 +24,7 @@ func (c *Cluster) hasStandIns() bool {
 func (c *Cluster) newStandIn(id topology.StoreID) *server.Server {
 	return server.New(server.Options{
 		Node: &standInPort{proxyPort{c}}, Self: id, StandIn: true, Settings: c.settings, ClientMemory: c.clients,
-		Exposed: c.exposed(), Version: Version, Faults: c.hooks.Server,
+		Exposed: c.exposed(), Version: Version, Mistakes: c.hooks.Mistakes.Server,
 	})
 }
 

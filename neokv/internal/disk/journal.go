@@ -48,7 +48,7 @@ import (
 type Journal struct {
 	bytes   int64 // length of a segment
 	group   int64 // bytes of a pending group, about, from which on writers wait for it
-	planted bool  // it has mistakes, so a sync may leave bytes that are not durable
+	planted bool  // it makes mistakes, so a sync may leave bytes that are not durable
 
 	mu       sync.Mutex
 	changed  sync.Cond      // signals that one of the following has changed
@@ -98,17 +98,16 @@ type walFile struct {
 
 // JournalOptions says where a journal is and which stores share it.
 type JournalOptions struct {
-	FS     vfs.FS            // the file system of Dir and of the stores' folders; nil: the machine's
-	Dir    string            // the journal's folder
-	Logs   map[uint16]string // the folder of each store's logs
-	Disks  map[uint16]vfs.FS // the file system of each store's logs, if it is another one
-	Bytes  int64             // length of a segment, 0 for 64 MiB
-	Faults JournalFaults
+	FS       vfs.FS            // the file system of Dir and of the stores' folders; nil: the machine's
+	Dir      string            // the journal's folder
+	Logs     map[uint16]string // the folder of each store's logs
+	Disks    map[uint16]vfs.FS // the file system of each store's logs, if it is another one
+	Bytes    int64             // length of a segment, 0 for 64 MiB
+	Mistakes Mistakes
 }
 
-// JournalFaults are mistakes that a test plants in a journal, to see that a checker finds them. The zero value plants
-// none.
-type JournalFaults struct {
+// Mistakes are errors in the logic of a journal that a test plants, to see that a checker finds them. None by default.
+type Mistakes struct {
 	NoSync   bool // writes groups without syncing them
 	NoReplay bool // the next start throws away what the journal holds
 }
@@ -181,10 +180,10 @@ func DropJournal(o JournalOptions) error {
 // recoverJournal opens the segments, writes what they hold to the logs and empties them.
 func recoverJournal(o JournalOptions) (*Journal, error) {
 	j := &Journal{bytes: o.Bytes, group: min(o.Bytes/8, groupBytes), stores: make(map[uint16]*FS),
-		pending: make([]byte, groupHeader), planted: o.Faults != JournalFaults{}}
+		pending: make([]byte, groupHeader), planted: o.Mistakes != Mistakes{}}
 	j.changed.L = &j.mu
 	err := j.openSegments(o)
-	if err == nil && !o.Faults.NoReplay {
+	if err == nil && !o.Mistakes.NoReplay {
 		err = replay(j.each, &o)
 	}
 	if err == nil {
@@ -201,7 +200,7 @@ func recoverJournal(o JournalOptions) (*Journal, error) {
 func (j *Journal) openSegments(o JournalOptions) (err error) {
 	for i := range j.segments {
 		s := &j.segments[i]
-		s.noSync = o.Faults.NoSync
+		s.noSync = o.Mistakes.NoSync
 		if s.file, err = o.FS.OpenReadWrite(o.segment(i), "journal"); err != nil {
 			return err
 		}

@@ -26,7 +26,7 @@ type segment struct {
 	size            int64      // how long the file is; more than end, so that a sync need not sync the length, too
 	logs            []*walFile // logs with bytes in the segment
 	free            bool       // it is empty and waits for its turn
-	noSync          bool       // see JournalFaults
+	noSync          bool       // see Mistakes
 }
 
 const (

@@ -39,7 +39,7 @@ func (d *deletion) orphan(o *keys.Orphan) error {
 	for _, ks := range redis.Spaces(o.Type, o.Size) {
 		x := d.x
 		x.lower = d.space.AppendCollection(x.lower[:0], ks, o.Slot, o.User, o.Version)
-		if d.x.o.Faults.AnyVersion {
+		if d.x.o.Mistakes.AnyVersion {
 			x.lower = x.lower[:len(x.lower)-keys.VersionLen]
 		}
 		x.upper = keys.Successor(append(x.upper[:0], x.lower...))
@@ -68,7 +68,7 @@ func (d *deletion) oneByOne(ks keys.Keyspace) (whole bool, err error) {
 		return false, err
 	}
 	limit := d.x.upper
-	if d.x.o.Faults.NoLimits {
+	if d.x.o.Mistakes.NoLimits {
 		limit = nil
 	}
 	n, passed := 0, 0

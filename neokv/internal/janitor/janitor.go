@@ -23,13 +23,13 @@ type Options struct {
 	Replicas func() map[topology.RegionID]*region.Replica
 	Rand     *rand.Rand // for the janitor alone
 	// Failed returns why the store has failed, nil while it has not; Fence makes it fail.
-	Failed func() error
-	Fence  func(error)
-	Faults Faults
+	Failed   func() error
+	Fence    func(error)
+	Mistakes Mistakes
 }
 
-// Faults are mistakes that a test plants in a janitor, to see that a checker finds them. The zero value plants none.
-type Faults struct {
+// Mistakes are errors in the logic of a janitor that a test plants, to see that a checker finds them. None by default.
+type Mistakes struct {
 	AnyVersion bool // the reclaimer deletes elements of all versions of a key
 	NoLimits   bool // iterators ignore the reclaimer's limits, which Pebble permits
 }

@@ -355,12 +355,12 @@ func orphaning(random *rand.Rand, now uint64) (args [][]byte) {
 // counts the orphans that it begins with, also when a snapshot has brought them. All of that holds where the iterators
 // of the engine take no notice of limits, too.
 func TestReclaimForms(t *testing.T) {
-	for _, f := range []Faults{{}, {NoLimits: true}} {
-		t.Run(fmt.Sprintf("limits ignored %v", f.NoLimits), func(t *testing.T) { reclaimForms(t, f) })
+	for _, m := range []Mistakes{{}, {NoLimits: true}} {
+		t.Run(fmt.Sprintf("limits ignored %v", m.NoLimits), func(t *testing.T) { reclaimForms(t, m) })
 	}
 }
 
-func reclaimForms(t *testing.T, f Faults) {
+func reclaimForms(t *testing.T, m Mistakes) {
 	from, to := openReclaimed(t, disk.Mem()), openReclaimed(t, disk.Mem())
 	defer from.close(t)
 	defer to.close(t)
@@ -413,7 +413,7 @@ func reclaimForms(t *testing.T, f Faults) {
 		t.Fatal(err)
 	}
 	from = reclaimedOver(t, from.engine, from.fs)
-	from.x.o.Faults, to.x.o.Faults = f, f
+	from.x.o.Mistakes, to.x.o.Mistakes = m, m
 	want := from.content(t)
 	for key := range want {
 		if keys.Keyspace(key[0]) == keys.MetaInfo && keys.Category(key[1]) == keys.CategoryOrphan {

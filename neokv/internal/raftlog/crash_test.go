@@ -185,10 +185,10 @@ func (s *store) step(m *model, rng *rand.Rand, nextID *uint64) (durable bool) {
 
 // crashRun does steps until the power fails within one, at a random sync, and reports whether what is found afterwards
 // is a past from the last durable one on.
-func crashRun(t *testing.T, seed uint64, faults Faults) (err error) {
+func crashRun(t *testing.T, seed uint64, mistakes Mistakes) (err error) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	s := &store{t: t, fs: disk.Mem()}
-	s.open(Options{Sync: true, Faults: faults})
+	s.open(Options{Sync: true, Mistakes: mistakes})
 	var m model
 	var nextID uint64
 	for range 3 { // crashes on the same data
@@ -219,7 +219,7 @@ func crashRun(t *testing.T, seed uint64, faults Faults) (err error) {
 		}
 		s.close()
 		s.fs = after
-		s.open(Options{Sync: true, Faults: faults})
+		s.open(Options{Sync: true, Mistakes: mistakes})
 		found := s.found(&m)
 		s.healthy()
 		if !slices.Contains(pasts, found) {
@@ -266,12 +266,12 @@ func TestCrash(t *testing.T) {
 		seeds = 6
 	}
 	for i := range seeds {
-		if err := crashRun(t, first+i, Faults{}); err != nil {
+		if err := crashRun(t, first+i, Mistakes{}); err != nil {
 			t.Fatalf("seed %d: %v", first+i, err)
 		}
 	}
 	for i := range uint64(20) {
-		if crashRun(t, first+i, Faults{NoSync: true}) != nil {
+		if crashRun(t, first+i, Mistakes{NoSync: true}) != nil {
 			t.Logf("a log that is not synced is found with seed %d, number %d", first+i, i+1)
 			return
 		}

@@ -46,12 +46,12 @@ type Options struct {
 	// Tests make the disk slow by functions that block. BeforeSave is called before anything of a round is written, while
 	// no lock is held, and BeforeSync before a round is committed with a sync. nil: not called.
 	BeforeSave, BeforeSync func(topology.StoreID)
-	// Faults are planted mistakes.
-	Faults Faults
+	Mistakes               Mistakes
 }
 
-// Faults are mistakes that a test plants in a log store, to see that a checker finds them. The zero value plants none.
-type Faults struct {
+// Mistakes are errors in the logic of a log store that a test plants, to see that a checker finds them. None by
+// default.
+type Mistakes struct {
 	NoSync   bool // what must be durable on return is not synced
 	LateSync bool // every other round is synced with the next one
 }
@@ -124,7 +124,7 @@ func (l *Log) fail(err error) { l.o.Fence(fmt.Errorf("raft log: %w", err)) }
 
 // commit commits a batch, which must not be used afterwards. If durable is set it syncs, unless Options.Sync is false.
 func (l *Log) commit(b *engine.Batch, durable bool) error {
-	durable = durable && l.o.Sync && !l.o.Faults.NoSync
+	durable = durable && l.o.Sync && !l.o.Mistakes.NoSync
 	l.batches.Add(1)
 	if durable {
 		l.syncs.Add(1)
@@ -208,7 +208,7 @@ func (l *Log) save(updates []pb.Update) error {
 	if f := l.o.BeforeSync; f != nil {
 		f(l.o.Store)
 	}
-	return l.commit(b, !l.o.Faults.LateSync || l.rounds.Load()%2 == 0)
+	return l.commit(b, !l.o.Mistakes.LateSync || l.rounds.Load()%2 == 0)
 }
 
 // pretend applies to the records in memory the updates that a fenced store does not write.

@@ -561,7 +561,7 @@ func TestSyncs(t *testing.T) {
 		}
 	}
 	s.healthy()
-	for _, o := range []Options{{Sync: false}, {Sync: true, Faults: Faults{NoSync: true}}} {
+	for _, o := range []Options{{Sync: false}, {Sync: true, Mistakes: Mistakes{NoSync: true}}} {
 		s.close()
 		s.open(o)
 		if s.save(update(1, 1, pb.State{Term: 9}, span(9, 21, 22))); s.Stats().Syncs != 0 || s.Stats().Batches != 1 {

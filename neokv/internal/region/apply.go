@@ -48,7 +48,7 @@ type machine struct {
 	cutting cutting
 	summing bool         // the entry being applied asks for a checksum
 	changed bool         // the bounds or the phase have changed since they were last published
-	lazy    func() error // planted: what Faults.LazyInstall has left to do
+	lazy    func() error // planted: what Mistakes.LazyInstall has left to do
 }
 
 func newMachine(c *core, p *proposer, s *sums) *machine {
@@ -126,7 +126,7 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 	w := &m.writer
 	w.Batch, w.Space, w.State, w.SoonestMS = m.newBatch(), m.o.Space, &m.state, redis.NoExpiry
 	w.Orphans, w.Flushed = redis.Orphans{}, false
-	w.PopMemory, w.MapOrder = m.o.PopMemory, m.o.Faults.MapOrder
+	w.PopMemory, w.MapOrder = m.o.PopMemory, m.o.Mistakes.MapOrder
 	for i := range entries {
 		if err := m.apply(w, &entries[i]); err != nil {
 			if w.Batch != nil {
@@ -165,7 +165,7 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 // newBatch returns a batch for the region's data.
 func (m *machine) newBatch() *engine.Batch {
 	b := m.o.Engine.NewBatch()
-	if !m.o.Faults.KeptRows || m.servingTerm.Load() != 0 {
+	if !m.o.Mistakes.KeptRows || m.servingTerm.Load() != 0 {
 		b.Keep(m.rows)
 	}
 	return b
@@ -245,7 +245,7 @@ func (m *machine) commit() error {
 		b.Close()
 		return err
 	}
-	if m.o.Faults.SplitApply {
+	if m.o.Mistakes.SplitApply {
 		if err := b.Commit(false); err != nil {
 			return err
 		}
@@ -292,7 +292,7 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 		}
 		return nil
 	}
-	if m.o.Faults.SameVersions {
+	if m.o.Mistakes.SameVersions {
 		if h.version = 0; h.term > m.state.TermTag {
 			m.state.LastVersion = 0
 		}
@@ -306,7 +306,7 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 		b.index = e.Index
 	}
 	w.Index, w.VersionBase = e.Index, h.version
-	if h.base != e.Index-1 && !m.o.Faults.AnyBase {
+	if h.base != e.Index-1 && !m.o.Mistakes.AnyBase {
 		h.reads = nil
 	}
 	if err := m.run(w, &h, commands, b); err != nil {
@@ -322,13 +322,13 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 // one that is about the bounds.
 func (m *machine) refusal(h *entryHeader, commands []byte) error {
 	switch {
-	case h.term < m.state.TermTag && !m.o.Faults.NoTermTag:
+	case h.term < m.state.TermTag && !m.o.Mistakes.NoTermTag:
 		return ErrNotLeader
 	case len(commands) == 0 || isChange(commands):
 		return nil
-	case m.o.Faults.AnySweep && bytes.Contains(commands, []byte("\x05swept")):
+	case m.o.Mistakes.AnySweep && bytes.Contains(commands, []byte("\x05swept")):
 		return nil
-	case h.bounds != uint32(m.state.Version) && !m.o.Faults.AnyBounds, m.state.Phase != keys.Serving:
+	case h.bounds != uint32(m.state.Version) && !m.o.Mistakes.AnyBounds, m.state.Phase != keys.Serving:
 		return ErrBounds
 	}
 	return nil
@@ -407,7 +407,7 @@ func (m *machine) run(w *redis.Writer, h *entryHeader, commands []byte, b *propo
 		if err := w.Run(row, m.args, out); err != nil {
 			return err
 		}
-		if m.o.Faults.FlushSpace && (row.Name == "flushdb" || row.Name == "flushall") {
+		if m.o.Mistakes.FlushSpace && (row.Name == "flushdb" || row.Name == "flushall") {
 			if err := w.Batch.DeleteSlots(m.o.Space, topology.SlotRange{Last: topology.SlotCount - 1}); err != nil {
 				return err
 			}
@@ -430,7 +430,7 @@ func (m *machine) run(w *redis.Writer, h *entryHeader, commands []byte, b *propo
 // internal returns the command of a call that redis.Lookup does not find, or nil if there is none.
 func (m *machine) internal(args [][]byte) *redis.Command {
 	row := redis.LookupInternal(args)
-	if row == nil || !m.o.Faults.LocalClock {
+	if row == nil || !m.o.Mistakes.LocalClock {
 		return row
 	}
 	return &redis.Command{Name: row.Name, Write: func(w *redis.Writer, args [][]byte, out *redis.Reply) error {

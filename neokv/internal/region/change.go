@@ -207,7 +207,7 @@ func (m *machine) split(w *redis.Writer, args [][]byte, out *redis.Reply) error 
 			return err
 		}
 	}
-	if m.o.Faults.EmptyChild {
+	if m.o.Mistakes.EmptyChild {
 		if m.o.Store != c.Peers[0].Store {
 			if err := b.DeleteSlots(m.o.Space, c.Slots); err != nil {
 				return err
@@ -252,7 +252,7 @@ func (m *machine) merge(w *redis.Writer, args [][]byte, out *redis.Reply) error 
 		if right == 0 {
 			return left
 		}
-		if m.o.Faults.AnySweep {
+		if m.o.Mistakes.AnySweep {
 			return max(left, right)
 		}
 		return w.Index

@@ -121,7 +121,7 @@ func (r *Replica) settleLeadership() bool {
 			return false
 		}
 		r.counters.LeaderChanges.Add(1)
-		if !r.o.Faults.KeptRows || r.counters.LeaderChanges.Load() == 1 {
+		if !r.o.Mistakes.KeptRows || r.counters.LeaderChanges.Load() == 1 {
 			r.rows.Open()
 		}
 		if f := r.o.OnServe; f != nil {
@@ -137,7 +137,7 @@ func (r *Replica) settleLeadership() bool {
 
 // stepDown ends serving. It answers the runs that wait to be proposed; proposals in flight go on.
 func (r *Replica) stepDown() {
-	if !r.o.Faults.KeptRows {
+	if !r.o.Mistakes.KeptRows {
 		r.rows.Close()
 	}
 	if r.servingTerm.Swap(0) != 0 {

@@ -320,7 +320,7 @@ func (x *proposer) gather(answered int, took time.Duration) {
 // send.
 func (x *proposer) await(b *proposal, rs *dragonboat.RequestState, err error) {
 	var res dragonboat.RequestResult
-	if err == nil && x.o.Faults.EarlyReply {
+	if err == nil && x.o.Mistakes.EarlyReply {
 		x.replyEarly(b)
 	}
 	if err == nil {
@@ -360,7 +360,7 @@ func (x *proposer) awaitDeadline(b *proposal, res dragonboat.RequestResult) {
 	}
 }
 
-// replyEarly is the mistake that Faults.EarlyReply plants: it answers a proposal that consists of SETs before it is
+// replyEarly is the mistake that Mistakes.EarlyReply plants: it answers a proposal that consists of SETs before it is
 // applied.
 func (x *proposer) replyEarly(b *proposal) {
 	x.mu.Lock()

@@ -83,7 +83,7 @@ func (x *reader) read(run *redis.Run, deadline time.Time, anywhere bool) error {
 		if l == nil {
 			x.gate.leave()
 			following = anywhere && x.servingTerm.Load() == 0
-			if !following || !x.o.Faults.NoReadIndex {
+			if !following || !x.o.Mistakes.NoReadIndex {
 				if err := x.readIndex(deadline, anywhere); err != nil {
 					return err
 				}
@@ -106,7 +106,7 @@ func (x *reader) read(run *redis.Run, deadline time.Time, anywhere bool) error {
 		if !byRegionTime {
 			rd.InstantMS = x.leaderTime(now)
 		}
-		if x.o.Faults.LocalClock {
+		if x.o.Mistakes.LocalClock {
 			rd.InstantMS = x.localTime(now)
 			rd.RegionTimeMS = rd.InstantMS
 		}
@@ -163,7 +163,7 @@ func (x *reader) read(run *redis.Run, deadline time.Time, anywhere bool) error {
 // validLease returns the lease that holds at now, nil if there is none.
 func (x *reader) validLease(now time.Time) *lease {
 	l := x.lease.Load()
-	if l == nil || now.Sub(x.base) >= l.until && !x.o.Faults.TrustLease {
+	if l == nil || now.Sub(x.base) >= l.until && !x.o.Mistakes.TrustLease {
 		return nil
 	}
 	return l
@@ -172,7 +172,7 @@ func (x *reader) validLease(now time.Time) *lease {
 // stillValid reports whether a read that began under l may be answered: time has not run out, the lease has not been
 // revoked, and leadership has not changed meanwhile.
 func (x *reader) stillValid(l *lease) bool {
-	if x.o.Faults.TrustLease {
+	if x.o.Mistakes.TrustLease {
 		return true
 	}
 	c := x.lease.Load()
@@ -278,7 +278,7 @@ func (x *reader) round() error {
 		}
 	}
 	answer := rs.ResultC()
-	if x.o.Faults.LostRounds {
+	if x.o.Mistakes.LostRounds {
 		answer = nil
 	}
 	var res dragonboat.RequestResult
@@ -333,7 +333,7 @@ func (x *reader) revoke(term uint64) {
 
 // suspend gives the lease up and takes none until resume. Reads go by read index meanwhile.
 func (x *reader) suspend() {
-	if x.o.Faults.KeptLease {
+	if x.o.Mistakes.KeptLease {
 		return
 	}
 	x.mu.Lock()

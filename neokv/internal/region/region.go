@@ -78,12 +78,12 @@ type Options struct {
 	Sampler *schedule.SlotSampler
 	// PopMemory bounds the pop caches of all regions of the store. If nil, the replica has a bound of its own.
 	PopMemory *redis.PopMemory
-	Faults    Faults
+	Mistakes  Mistakes
 	Hooks     Hooks
 }
 
-// Faults are mistakes that a test plants in a replica, to see that a checker finds them. The zero value plants none.
-type Faults struct {
+// Mistakes are errors in the logic of a replica that a test plants, to see that a checker finds them. None by default.
+type Mistakes struct {
 	EarlyReply   bool // answers a SET when it has been proposed, not applied
 	SplitApply   bool // the apply index is committed in a batch of its own
 	TrustLease   bool // never checks a lease again once it holds
@@ -276,7 +276,7 @@ func (r *Replica) Prepare() {
 // Revoke ends the lease for all terms up to term. The transport calls it before a message that makes the lease unsafe
 // leaves the store.
 func (r *Replica) Revoke(term uint64) {
-	if !r.o.Faults.TrustLease {
+	if !r.o.Mistakes.TrustLease {
 		r.reader.revoke(term)
 	}
 }

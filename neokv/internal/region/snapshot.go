@@ -152,7 +152,7 @@ func (m *machine) install(in io.Reader, stop <-chan struct{}) (err error) {
 	if h.applyIndex <= m.state.ApplyIndex {
 		return fmt.Errorf("it is of apply index %d, the region is at %d", h.applyIndex, m.state.ApplyIndex)
 	}
-	if m.o.Faults.LazyInstall {
+	if m.o.Mistakes.LazyInstall {
 		m.lazy = func() error { return m.replace(tables, h) }
 		m.state.ApplyIndex = h.applyIndex
 		return nil

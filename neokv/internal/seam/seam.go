@@ -1,8 +1,9 @@
 // Package seam is where the tests of this module take hold of a cluster from outside of package neokv.
 //
-// A test puts Hooks into neokv.Config. Their first half says which mistakes the cluster makes and which functions it
-// calls at which points. Start fills in the second half, Cluster: with it the test cuts links, kills stores and
-// starts them again. A program that uses package neokv cannot name these types, so its clusters run without them.
+// A test puts Hooks into neokv.Config. They say which mistakes the cluster makes, which functions of the test it calls
+// and where, and how far its clocks disagree. Start sets Cluster: with it the test cuts links, kills stores and starts
+// them again. A program that uses package neokv cannot name these types, so its clusters run without them. For the
+// command line, package torture alone plants mistakes.
 package seam
 
 import (
@@ -17,9 +18,8 @@ import (
 
 // Hooks belong to one cluster. Their zero value changes nothing.
 type Hooks struct {
-	Faults store.Faults  // of every store
-	Server server.Faults // of every store and of the proxy
-	Store  store.Hooks   // of every store
+	Mistakes Mistakes
+	Store    store.Hooks // of every store
 	// ClockAhead returns how far the clock of a store is ahead, beside what faults do to it. nil: not at all.
 	ClockAhead func(topology.StoreID) time.Duration
 	// JournalBytes is the length of a segment of the journal that the stores of a cluster in memory share; 0 for no
@@ -28,6 +28,13 @@ type Hooks struct {
 
 	// Cluster is set by Start before it opens the first store.
 	Cluster Inside
+}
+
+// Mistakes are those that a test plants in a cluster. None by default.
+type Mistakes struct {
+	Store   store.Mistakes  // in every store
+	Server  server.Mistakes // in the servers of all stores and of the proxy
+	Journal disk.Mistakes
 }
 
 // Inside is the inside of a running cluster. Inside and StorePlace are interfaces because package neokv, which has the

@@ -79,7 +79,7 @@ func (b *batch) decide(t *route.Table) (waiting int) {
 	}
 	var one [1]topology.Slot
 	for i := range b.tasks {
-		if s.o.Faults.RetryBackward && first > 0 {
+		if s.o.Mistakes.RetryBackward && first > 0 {
 			i = len(b.tasks) - 1 - i
 		}
 		x := &b.tasks[i]
@@ -293,7 +293,7 @@ func (b *batch) collectRest(t *route.Table, p *part, rest []int) {
 			b.tasks[i].outcome = postponed
 		}
 	case errors.As(err, &unknown):
-		if !b.c.s.o.Faults.RetryUnknown {
+		if !b.c.s.o.Mistakes.RetryUnknown {
 			b.failAll(rest, "ERR "+unknown.Error())
 			b.late(p.id)
 		}

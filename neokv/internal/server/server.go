@@ -73,11 +73,11 @@ type Options struct {
 	// makes its own from the settings.
 	ClientMemory *ClientMemory
 	Version      string
-	Faults       Faults
+	Mistakes     Mistakes
 }
 
-// Faults are mistakes that a test plants in the server, to see that a checker finds them. The zero value plants none.
-type Faults struct {
+// Mistakes are errors in the logic of the server that a test plants, to see that a checker finds them. None by default.
+type Mistakes struct {
 	RetryUnknown  bool // tries a write of unknown outcome again
 	RetryBackward bool // tries writes again in reverse order
 }

@@ -20,7 +20,7 @@ func TestSyncBeforeAcknowledgement(t *testing.T) {
 		t.Errorf("%d of %d writes were acknowledged without a sync on a majority of stores", lacking, writes)
 	}
 	var hooks seam.Hooks
-	hooks.Faults.Log.NoSync = true
+	hooks.Mistakes.Store.Log.NoSync = true
 	if lacking := countUnsynced(t, hooks, writes); lacking < writes*9/10 {
 		t.Errorf("without syncs of the log: only %d of %d writes found to be acknowledged without", lacking, writes)
 	}

@@ -42,7 +42,7 @@ func serveRole() {
 	hooks := new(seam.Hooks)
 	m, err := mistakeOf(os.Getenv(mistakeVariable))
 	if err == nil {
-		m.plant(hooks)
+		m.plant(&hooks.Mistakes)
 	}
 	c, err := neokv.Start(ctx, neokv.Config{Dir: os.Getenv(dirVariable), Settings: simSettings(), Hooks: hooks})
 	if err != nil {

@@ -153,7 +153,7 @@ func (s *sim) run(p plan, planted bool, d time.Duration) {
 	s.h.note("scenario:\n%s", p.scenario)
 	hooks := new(seam.Hooks)
 	if planted {
-		p.mistake.plant(hooks)
+		p.mistake.plant(&hooks.Mistakes)
 	}
 	if p.skewed {
 		s.skewClocks(hooks)

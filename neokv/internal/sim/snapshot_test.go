@@ -69,7 +69,7 @@ func TestDifferenceBeforeASnapshot(t *testing.T) {
 	k := simSettings()
 	k.Raft.ReadSets = false // a read set would tell the followers what SPOP took
 	var hooks seam.Hooks
-	hooks.Faults.Region.MapOrder = true
+	hooks.Mistakes.Store.Region.MapOrder = true
 	inBubbleWith(t, k, hooks, func(t *testing.T, s *sim, c *caller) {
 		leader, _ := s.leader(1)
 		at := s.session(t, leader)

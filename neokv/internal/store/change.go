@@ -356,7 +356,7 @@ func (s *Store) takeOver(ctx context.Context, r *region.Replica, left *topology.
 		return err
 	}
 	frozen := func(b boundsAnswer) bool { return b.Phase == keys.Frozen && b.Begun == begun && b.Synced }
-	if !s.o.Faults.EarlyMerge {
+	if !s.o.Mistakes.EarlyMerge {
 		if err := s.everyStore(ctx, &right.Region, frozen); err != nil {
 			return err
 		}
@@ -365,7 +365,7 @@ func (s *Store) takeOver(ctx context.Context, r *region.Replica, left *topology.
 	if mine == nil {
 		return fmt.Errorf("region %d: no replica on store %d", right.ID, s.o.ID)
 	}
-	for s.o.Faults.EarlyMerge && mine.Bounds().Phase != keys.Frozen {
+	for s.o.Mistakes.EarlyMerge && mine.Bounds().Phase != keys.Frozen {
 		if !pause(ctx, changePause) {
 			return ctx.Err()
 		}
@@ -495,7 +495,7 @@ func (s *Store) answerBounds(id topology.RegionID) (b boundsAnswer) {
 	b.Applied = r.Applied()
 	x := r.Bounds()
 	b.Version, b.Phase, b.Begun = x.Version, x.Phase, x.Change.Begun
-	if s.o.Faults.UnsyncedFreeze {
+	if s.o.Mistakes.UnsyncedFreeze {
 		b.Synced = true
 		return b
 	}

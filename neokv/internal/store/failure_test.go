@@ -161,7 +161,7 @@ func TestStopWhileProposing(t *testing.T) {
 
 // TestCloseWithALostRound closes the store while a read index round is under way that gets no answer.
 func TestCloseWithALostRound(t *testing.T) {
-	store, r := alone(t, func(o *Options) { o.Faults.Region.LostRounds = true })
+	store, r := alone(t, func(o *Options) { o.Mistakes.Region.LostRounds = true })
 	if err := r.Read(run("get", "k"), time.Now().Add(10*time.Millisecond)); err != region.ErrDeadline {
 		t.Fatalf("a read whose round is lost: %v; want %v", err, region.ErrDeadline)
 	}

@@ -122,7 +122,8 @@ func (s *Store) newReplica(o *ownedRegion) *region.Replica {
 		Knobs: s.o.Settings.Raft, Incarnation: s.incarnation(), Failed: s.o.FS.Failed,
 		Fence: s.o.FS.Fence, ClockAhead: s.o.ClockAhead, OldestRead: s.o.FS.OldestRead, Changed: s.leadingChanged,
 		OnServe: s.o.OnServe, OnBounds: s.boundsChanged, Beside: beside{s},
-		Counters: s.counters.of(o.id), Sampler: s.sampler, PopMemory: &s.popped, Faults: s.o.Faults.Region, Hooks: s.o.Hooks.Hooks,
+		Counters: s.counters.of(o.id), Sampler: s.sampler, PopMemory: &s.popped,
+		Mistakes: s.o.Mistakes.Region, Hooks: s.o.Hooks.Hooks,
 	})
 }
 
@@ -373,7 +374,7 @@ func (s *Store) joinRegion(r *topology.Region) error {
 		return err
 	}
 	for i := range all {
-		if o := &all[i]; o.id == r.ID || o.state.Slots.Overlaps(r.Slots) && !s.o.Faults.AnyJoin {
+		if o := &all[i]; o.id == r.ID || o.state.Slots.Overlaps(r.Slots) && !s.o.Mistakes.AnyJoin {
 			return nil
 		}
 	}

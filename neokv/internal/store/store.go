@@ -66,22 +66,21 @@ type Options struct {
 	// block. nil: not called.
 	OnChange func(text string)
 	// OnFail is called once, with the reason, when the store fails. It must not block.
-	OnFail func(error)
-	Faults Faults
-	Hooks  Hooks
+	OnFail   func(error)
+	Mistakes Mistakes
+	Hooks    Hooks
 }
 
-// Faults are mistakes that a test plants in a store, to see that a checker finds them. The zero value plants none.
-type Faults struct {
-	Log        raftlog.Faults
-	Region     region.Faults
-	Janitor    janitor.Faults
-	Transport  transport.Faults
+// Mistakes are errors in the logic of a store that a test plants, to see that a checker finds them. None by default.
+type Mistakes struct {
+	Log        raftlog.Mistakes
+	Region     region.Mistakes
+	Janitor    janitor.Mistakes
+	Transport  transport.Mistakes
 	EarlyMerge bool // a merge does not wait until all replicas of the right region are frozen
 	// UnsyncedFreeze: a merge does not wait until the freeze is durable everywhere.
 	UnsyncedFreeze bool
-	AnyJoin        bool               // a store joins a region whose slots another of its replicas has
-	Journal        disk.JournalFaults // of the journal that the stores share; package neokv plants them
+	AnyJoin        bool // a store joins a region whose slots another of its replicas has
 }
 
 // Hooks are functions of tests that a store and its replicas call. nil: not called.
@@ -179,7 +178,7 @@ func Open(o Options) (s *Store, err error) {
 		Store: o.ID, Lease: o.Settings.Raft.Lease(), CommitInterval: o.Settings.Raft.RTT, Booting: o.Booting,
 		Tick: o.Settings.Raft.RTT, HeartbeatTicks: int(ticks.HeartbeatRTT), ElectionTicks: int(ticks.ElectionRTT),
 		Stalled: s.stalls.Now,
-		Revoke:  s.revoke, Forwarded: s.forwarded, Handle: s.handle, Drops: s.drops, Faults: o.Faults.Transport,
+		Revoke:  s.revoke, Forwarded: s.forwarded, Handle: s.handle, Drops: s.drops, Mistakes: o.Mistakes.Transport,
 	})
 	o.FS.OnFence(s.fenced)
 	defer func() {
@@ -251,7 +250,7 @@ func Open(o Options) (s *Store, err error) {
 	s.janitor = janitor.Start(s.ctx, janitor.Options{
 		Knobs: o.Settings.Redis, Engine: s.engine, Rand: forJanitor, Failed: o.FS.Failed, Fence: o.FS.Fence,
 		Replicas: func() map[topology.RegionID]*region.Replica { return *s.replicas.Load() },
-		Faults:   o.Faults.Janitor,
+		Mistakes: o.Mistakes.Janitor,
 	})
 	return s, nil
 }
@@ -301,7 +300,7 @@ func (s *Store) startHost() error {
 	s.log = raftlog.New(s.engine, raftlog.Options{
 		Sync: s.o.Settings.Engine.WALSync == "always", Applied: s.applied, Failed: s.o.FS.Failed, Fence: s.o.FS.Fence,
 		Stalls: s.stalls, Store: s.o.ID, BeforeSave: s.o.Hooks.BeforeSave, BeforeSync: s.o.Hooks.BeforeSync,
-		Faults: s.o.Faults.Log,
+		Mistakes: s.o.Mistakes.Log,
 	})
 	// A step worker waits in each sync, and all regions that share the worker wait with it. A worker for snapshots sends
 	// one, or starts a replica: a child must not wait for snapshots that throttled links delay.

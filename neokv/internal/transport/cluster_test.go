@@ -75,18 +75,18 @@ type storeRun struct {
 
 // testCluster is three stores with the same regions, all in memory. Replica ids are store ids.
 type testCluster struct {
-	t       testing.TB
-	net     *transport.Network
-	faults  transport.Faults
-	regions int
-	booted  bool
-	fs      [stores + 1]*disk.FS
-	nodes   [stores + 1]*storeRun
-	watch   *watch
+	t        testing.TB
+	net      *transport.Network
+	mistakes transport.Mistakes
+	regions  int
+	booted   bool
+	fs       [stores + 1]*disk.FS
+	nodes    [stores + 1]*storeRun
+	watch    *watch
 }
 
-func newCluster(t testing.TB, net *transport.Network, regions int, faults transport.Faults) *testCluster {
-	c := &testCluster{t: t, net: net, regions: regions, faults: faults, watch: &watch{t: t}}
+func newCluster(t testing.TB, net *transport.Network, regions int, mistakes transport.Mistakes) *testCluster {
+	c := &testCluster{t: t, net: net, regions: regions, mistakes: mistakes, watch: &watch{t: t}}
 	for i := 1; i <= stores; i++ {
 		c.fs[i] = disk.Mem()
 		c.start(topology.StoreID(i))
@@ -106,7 +106,8 @@ func (c *testCluster) start(id topology.StoreID) {
 		}})
 	c.must(err)
 	n.endpoint = c.net.NewEndpoint(transport.Options{
-		Store: id, Lease: lease, Tick: rtt, HeartbeatTicks: 3, ElectionTicks: electRTT, Booting: !c.booted, Faults: c.faults,
+		Store: id, Lease: lease, Tick: rtt, HeartbeatTicks: 3, ElectionTicks: electRTT, Booting: !c.booted,
+		Mistakes:  c.mistakes,
 		Stalled:   func() (time.Time, bool) { return time.Time{}, false },
 		Revoke:    func(r topology.RegionID, term uint64) { c.watch.revoke(r, id, term) },
 		Forwarded: func(_ topology.RegionID, ents []pb.Entry) { c.watch.forwarded(len(ents)) },
@@ -319,7 +320,7 @@ func (w *watch) held(t tenure, issued time.Time) {
 
 func TestCluster(t *testing.T) {
 	onEach(t, func(t *testing.T, newNet func() *transport.Network) {
-		c := newCluster(t, newNet(), 6, transport.Faults{})
+		c := newCluster(t, newNet(), 6, transport.Mistakes{})
 		defer c.close()
 
 		// Campaign elects the store that is wanted, long before an election time-out.
@@ -416,7 +417,7 @@ func TestCluster(t *testing.T) {
 func leaseRun(t *testing.T, newNet func() *transport.Network, seed uint64) (bad []string, leases int, withheld int64) {
 	synctest.Test(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 7))
-		c := newCluster(t, newNet(), 1, transport.Faults{})
+		c := newCluster(t, newNet(), 1, transport.Mistakes{})
 		c.leader(1, 0)
 		var mu sync.Mutex // of c.nodes
 		var readers sync.WaitGroup
@@ -548,9 +549,9 @@ func TestNoLeaderWithinALease(t *testing.T) {
 
 // A voter that restarts forgets whom it follows. It has just confirmed a leader, which is then cut off; the third store
 // asks it for its vote. The promise must hold it back, and the scenario must find it when it does not.
-func forgetful(t *testing.T, newNet func() *transport.Network, faults transport.Faults) (bad int, withheld int64) {
+func forgetful(t *testing.T, newNet func() *transport.Network, mistakes transport.Mistakes) (bad int, withheld int64) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, newNet(), 1, faults)
+		c := newCluster(t, newNet(), 1, mistakes)
 		defer c.close()
 		// In some runs the third store's time-outs miss the lease for long.
 		for round := 0; round < 12 || round < 100 && withheld == 0 && len(c.watch.bad) == 0; round++ {
@@ -585,11 +586,11 @@ func forgetful(t *testing.T, newNet func() *transport.Network, faults transport.
 
 func TestForgetfulVoter(t *testing.T) {
 	for _, kind := range networks {
-		if bad, withheld := forgetful(t, kind.make, transport.Faults{}); bad != 0 || withheld == 0 {
+		if bad, withheld := forgetful(t, kind.make, transport.Mistakes{}); bad != 0 || withheld == 0 {
 			t.Errorf("%s: %d leaders within a lease, %d messages withheld; want none and some", kind.name, bad,
 				withheld)
 		}
-		if bad, _ := forgetful(t, kind.make, transport.Faults{NoPromise: true}); bad == 0 {
+		if bad, _ := forgetful(t, kind.make, transport.Mistakes{NoPromise: true}); bad == 0 {
 			t.Errorf("%s: the scenario does not find that no promise is kept", kind.name)
 		}
 	}
@@ -598,7 +599,7 @@ func TestForgetfulVoter(t *testing.T) {
 // HeartbeatResp alone is held back, for longer than a lease: confirmations arrive when others may have been elected.
 func TestHeldConfirmations(t *testing.T) {
 	onEach(t, func(t *testing.T, newNet func() *transport.Network) {
-		c := newCluster(t, newNet(), 1, transport.Faults{})
+		c := newCluster(t, newNet(), 1, transport.Mistakes{})
 		defer c.close()
 		for range 10 {
 			l := c.leader(1, 0)
@@ -639,7 +640,7 @@ func TestHeldConfirmations(t *testing.T) {
 func TestCatchingUpOverASlowLink(t *testing.T) {
 	onEach(t, func(t *testing.T, newNet func() *transport.Network) {
 		const entries = 30
-		c := newCluster(t, newNet(), 1, transport.Faults{})
+		c := newCluster(t, newNet(), 1, transport.Mistakes{})
 		defer c.close()
 		leader := c.leader(1, 0)
 		_, term, _, err := c.nodes[leader].host.GetLeaderID(1)

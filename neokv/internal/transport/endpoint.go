@@ -81,7 +81,7 @@ func (n *Network) NewEndpoint(o Options) *Endpoint {
 		old.Isolate()
 		old.wire.close() // over TCP, so that the other stores look for the new address
 	}
-	e.filter = newFilter(o.Lease, time.Now(), o.Booting, o.Faults.NoPromise, o.Revoke)
+	e.filter = newFilter(o.Lease, time.Now(), o.Booting, o.Mistakes.NoPromise, o.Revoke)
 	e.filter.quiet = quietAfter(o.Tick * time.Duration(o.ElectionTicks))
 	e.filter.restBeat = o.Tick * time.Duration(o.HeartbeatTicks*o.restTicks())
 	e.filter.stale = o.Tick * time.Duration(o.ElectionTicks) / 2

@@ -214,7 +214,7 @@ func TestFilterFresh(t *testing.T) {
 	}
 }
 
-func TestFilterPlantedFault(t *testing.T) {
+func TestFilterPlantedMistake(t *testing.T) {
 	start := time.Unix(1000, 0)
 	f := newFilter(testLease, start, true, true, nil)
 	m, v := confirm(5), vote(3, 6)

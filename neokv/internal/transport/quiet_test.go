@@ -14,7 +14,7 @@ import (
 func TestRegionsAtRest(t *testing.T) {
 	onEach(t, func(t *testing.T, newNet func() *transport.Network) {
 		const regions = 3
-		c := newCluster(t, newNet(), regions, transport.Faults{})
+		c := newCluster(t, newNet(), regions, transport.Mistakes{})
 		defer c.close()
 		propose := func() {
 			t.Helper()

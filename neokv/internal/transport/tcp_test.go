@@ -234,7 +234,7 @@ func BenchmarkPropose(b *testing.B) {
 	}{{"memory", transport.NewNetwork}, {"tcp", func() *transport.Network { return transport.NewTCP(loopback()) }}} {
 		for _, parallel := range []int{1, 64} {
 			b.Run(fmt.Sprintf("%s/%d", kind.name, parallel), func(b *testing.B) {
-				c := newCluster(b, kind.make(), 1, transport.Faults{})
+				c := newCluster(b, kind.make(), 1, transport.Mistakes{})
 				defer c.close()
 				leader := c.leader(1, 0)
 				var next atomic.Int64

@@ -108,13 +108,13 @@ type Options struct {
 	Drops func(m *pb.Message) bool
 	// Handle answers calls of other stores. In memory it runs on the caller's goroutine. ctx ends with the call, and
 	// when either endpoint closes. Neither side may change request or the answer after handing it over.
-	Handle func(ctx context.Context, from topology.StoreID, request []byte) ([]byte, error)
-	// Faults are planted mistakes.
-	Faults Faults
+	Handle   func(ctx context.Context, from topology.StoreID, request []byte) ([]byte, error)
+	Mistakes Mistakes
 }
 
-// Faults are mistakes that a test plants in an endpoint, to see that a checker finds them. The zero value plants none.
-type Faults struct {
+// Mistakes are errors in the logic of an endpoint that a test plants, to see that a checker finds them. None by
+// default.
+type Mistakes struct {
 	NoPromise bool // votes are granted in spite of a promised lease
 }
 
