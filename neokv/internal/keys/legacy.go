@@ -7,7 +7,7 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file has the codec of legacy strings: the first version of the program stored a string so, in the keyspace Data.
+// This file has the codec of legacy strings, which lie in the keyspace Data.
 //
 //	key    [as a subkey's, up to the user key]['S']
 //	value  [expire ms u64][payload]
@@ -17,6 +17,12 @@ const legacyTag = 'S'
 // AppendLegacy appends the key of a legacy string.
 func (s Space) AppendLegacy(dst []byte, slot topology.Slot, user []byte) []byte {
 	return append(s.AppendUserKey(dst, Data, slot, user), legacyTag)
+}
+
+// LegacyKey turns the key of a record of redis_metadata into that of the user key's legacy string, in place.
+func LegacyKey(key []byte) []byte {
+	key[0] = byte(Data)
+	return append(key, legacyTag)
 }
 
 // Legacy reports whether the key is that of a legacy string. Subkeys are longer: their version alone has 8 bytes.

@@ -162,7 +162,7 @@ func (r *Reader) Step(w *KeyWalk) (err error) {
 		}
 		looked++
 		inSlot++
-		if rec.stored && !rec.empty() && r.live(rec.ExpireMS) {
+		if rec = r.judge(rec); rec.live {
 			w.Count++
 			if rec.ExpireMS != 0 {
 				w.met.Expires++
@@ -189,10 +189,11 @@ func (w *KeyWalk) add(slot topology.Slot, user []byte, t keys.Type) {
 	w.Keys = append(w.Keys, WalkedKey{Slot: slot, Key: w.bytes[at:len(w.bytes):len(w.bytes)], Type: t})
 }
 
-// recordIter goes over the keys of redis_metadata. If the region may hold legacy strings, it merges in those of the
+// recordIter goes over the keys of redis_metadata. If the region may hold legacy strings, it merges in the keys of the
 // data keyspace, by user key. A deleted collection may have left subkeys there of a key that has no record. The
 // iterator returns such a key, too, with a record that is not stored.
 type recordIter struct {
+	r              *Reader
 	slot           topology.Slot // of the record that next returned
 	metadata, data side
 }
@@ -207,7 +208,7 @@ type side struct {
 }
 
 func (r *Reader) openRecords(w *KeyWalk) (*recordIter, error) {
-	c := &recordIter{}
+	c := &recordIter{r: r}
 	err := c.metadata.open(r, keys.RedisMetadata, w)
 	if err == nil && r.Legacy {
 		err = c.data.open(r, keys.Data, w)
@@ -283,7 +284,8 @@ func (c *recordIter) next() (user []byte, rec record, ok bool, err error) {
 	}
 	c.slot = k.Slot
 	if from == d {
-		rec, err = d.legacy(k)
+		d.seek = c.r.Space.AppendMetadata(d.seek[:0], k.Slot, k.User)
+		rec, err = legacyRecord(d.seek, c.r.View.Get)
 		return k.User, rec, err == nil, err
 	}
 	value, err := m.iter.ValueAndErr()

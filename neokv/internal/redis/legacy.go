@@ -1,7 +1,6 @@
 package redis
 
 import (
-	"bytes"
 	"errors"
 
 	"neokv.dev/neokv/internal/engine"
@@ -9,68 +8,28 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file has legacy strings: the first version of the program stored a string in the data keyspace
-// (keys.Space.AppendLegacy). A key has a record in redis_metadata or a legacy string, never both. A read finds the
-// string where it is. The first write to the key moves the string, or what replaces it, to redis_metadata. The region
-// state says when the last legacy string was written (LegacyAt). If that is 0, no command looks for one.
+// This file has legacy strings, which lie in the data keyspace (keys.Space.AppendLegacy). A key has a record in
+// redis_metadata or a legacy string, never both. A read finds the string where it is. The first write to the key deletes
+// it, and stores what it writes in redis_metadata. The region state says when the last legacy string was written
+// (LegacyAt). Only if that is not 0, a look-up that has found no record calls legacyRecord, and a walk over keys goes
+// over the data keyspace, too.
 
-// findLegacy finds the record of a key for which a first look-up met no record. That look-up may have seen a newer
-// state than the view, in which the string had already moved. So findLegacy looks into the view for both the record and
-// the legacy string.
-func (r *Reader) findLegacy(slot topology.Slot, key []byte) (rec record, err error) {
-	r.key = r.Space.AppendLegacy(r.key[:0], slot, key)
-	b, ok, err := r.View.Get(r.key)
-	if err != nil {
-		return rec, err
+// legacyRecord finds what a key holds that has no record as far as the caller has seen: its legacy string or, since the
+// caller may have seen a newer state than that of get, its record. key is the storage key of the record, and
+// legacyRecord's to overwrite.
+func legacyRecord(key []byte, get func(key []byte) ([]byte, bool, error)) (rec record, err error) {
+	parse := keys.ParseMetadata
+	b, ok, err := get(key)
+	if !ok && err == nil {
+		parse = keys.ParseLegacyString
+		b, ok, err = get(keys.LegacyKey(key))
+		rec.legacy = ok
 	}
-	parse := keys.ParseLegacyString
-	if rec.legacy = ok; !ok {
-		parse = keys.ParseMetadata
-		r.key = r.Space.AppendMetadata(r.key[:0], slot, key)
-		if b, ok, err = r.View.Get(r.key); !ok || err != nil {
-			return rec, err
-		}
-	}
-	if rec.Metadata, err = parse(b); err != nil {
-		return record{}, err
-	}
-	return r.judge(rec), nil
-}
-
-// findLegacy finds the legacy string of a key that has no record in redis_metadata.
-func (w *Writer) findLegacy(slot topology.Slot, key []byte) (rec record, err error) {
-	w.key = w.Space.AppendLegacy(w.key[:0], slot, key)
-	b, ok, err := w.Batch.Get(w.key)
 	if !ok || err != nil {
-		return rec, err
-	}
-	if rec.Metadata, err = keys.ParseLegacyString(b); err != nil {
 		return record{}, err
 	}
-	rec.legacy = true
-	return w.judge(rec), nil
-}
-
-// removeLegacy deletes a legacy string and takes its key off the count. Then the key is absent, and replace stores its
-// new record.
-func (w *Writer) removeLegacy(slot topology.Slot, key []byte) error {
-	w.count(-1)
-	w.key = w.Space.AppendLegacy(w.key[:0], slot, key)
-	return w.Batch.Delete(w.key)
-}
-
-// legacy returns the record for a user key that the data side of a recordIter has met: that of its legacy string, or
-// one that is not stored.
-func (s *side) legacy(k keys.RedisKey) (rec record, err error) {
-	s.seek = k.Space.AppendLegacy(s.seek[:0], k.Slot, k.User)
-	if !s.iter.SeekGE(s.seek) || !bytes.Equal(s.iter.Key(), s.seek) {
-		return rec, s.iter.Error()
-	}
-	value, err := s.iter.ValueAndErr()
-	if err == nil {
-		rec.Metadata, err = keys.ParseLegacyString(value)
-	}
-	rec.stored, rec.legacy = true, true
+	rec.stored = true
+	rec.Metadata, err = parse(b)
 	return rec, err
 }
 

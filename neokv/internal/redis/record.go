@@ -72,21 +72,21 @@ func (r *Reader) find(slot topology.Slot, key []byte, get func([]byte) ([]byte, 
 	b, ok, err := get(r.key)
 	switch {
 	case err != nil:
-		return rec, err
-	case !ok && r.Legacy:
-		return r.findLegacy(slot, key)
-	case !ok:
-		return rec, nil
+	case ok:
+		rec.stored = true
+		rec.Metadata, err = keys.ParseMetadata(b)
+	case r.Legacy:
+		rec, err = legacyRecord(r.key, r.View.Get)
 	}
-	if rec.Metadata, err = keys.ParseMetadata(b); err != nil {
+	if err != nil {
 		return record{}, err
 	}
 	return r.judge(rec), nil
 }
 
-// judge completes a record that is stored.
+// judge completes a record.
 func (r *Reader) judge(rec record) record {
-	rec.stored, rec.live = true, !rec.empty() && r.live(rec.ExpireMS)
+	rec.live = rec.stored && !rec.empty() && r.live(rec.ExpireMS)
 	return rec
 }
 
@@ -116,31 +116,30 @@ func (w *Writer) loadHead(slot topology.Slot, key []byte) (record, error) {
 
 func (w *Writer) find(slot topology.Slot, key []byte, get func([]byte) ([]byte, bool, error)) (rec record, err error) {
 	if k := w.keptFor(slot); k.of(slot, key) {
-		rec.Metadata = k.Metadata
+		rec.Metadata, rec.stored = k.Metadata, true
 		return w.judge(rec), nil
 	}
 	w.key = w.Space.AppendMetadata(w.key[:0], slot, key)
 	b, ok, err := get(w.key)
 	switch {
 	case err != nil:
-		return rec, err
-	case !ok && w.State.LegacyAt != 0:
-		return w.findLegacy(slot, key)
-	case !ok:
-		return rec, nil
+	case ok:
+		rec.stored = true
+		if rec.Metadata, err = keys.ParseMetadata(b); err == nil && rec.Apart() {
+			err = w.keep(slot, key, &rec.Metadata, false)
+		}
+	case w.State.LegacyAt != 0:
+		rec, err = legacyRecord(w.key, w.Batch.Get)
 	}
-	if rec.Metadata, err = keys.ParseMetadata(b); err != nil {
+	if err != nil {
 		return record{}, err
 	}
-	if rec.Apart() {
-		err = w.keep(slot, key, &rec.Metadata, false)
-	}
-	return w.judge(rec), err
+	return w.judge(rec), nil
 }
 
-// judge completes a record that is stored.
+// judge completes a record.
 func (w *Writer) judge(rec record) record {
-	rec.stored, rec.live = true, !rec.empty() && !w.expired(rec.ExpireMS)
+	rec.live = rec.stored && !rec.empty() && !w.expired(rec.ExpireMS)
 	return rec
 }
 
@@ -277,10 +276,10 @@ func (w *Writer) replace(key []byte, old *record, value []byte) error {
 	slot := topology.SlotOf(key)
 	w.forget(slot, key)
 	if old.legacy {
-		if err := w.removeLegacy(slot, key); err != nil {
+		w.key = w.Space.AppendLegacy(w.key[:0], slot, key)
+		if err := w.Batch.Delete(w.key); err != nil {
 			return err
 		}
-		old = &record{}
 	}
 	if old.stored && old.Apart() {
 		o := keys.Orphan{

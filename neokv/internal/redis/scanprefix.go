@@ -55,7 +55,7 @@ func scanPrefix(r *Reader, args [][]byte, out *Reply) error {
 		out.Error(errScanCount)
 		return nil
 	}
-	s := prefixScan{r: r, prefix: prefix, from: prefix}
+	s := prefixScan{recordIter: recordIter{r: r}, prefix: prefix, from: prefix}
 	s.slot = topology.SlotOf(tag)
 	if len(args) == 7 && bytes.Compare(args[6], prefix) >= 0 {
 		s.from = append(bytes.Clone(args[6]), 0) // the least string above
@@ -76,7 +76,6 @@ func scanPrefix(r *Reader, args [][]byte, out *Reply) error {
 // prefixScan goes over the keys of one slot that begin with a prefix. It finds legacy strings as recordIter does.
 type prefixScan struct {
 	recordIter
-	r      *Reader
 	prefix []byte
 	from   []byte // the least key that counts; not below prefix
 
@@ -181,7 +180,8 @@ func (s *prefixScan) next() (user []byte, rec record, err error) {
 	h := &s.heads[0]
 	s.user, s.taken = append(s.user[:0], h.user...), true
 	if h.data {
-		rec, err = h.of.legacy(keys.RedisKey{Space: s.r.Space, Slot: s.slot, User: s.user})
+		h.of.seek = s.r.Space.AppendMetadata(h.of.seek[:0], s.slot, s.user)
+		rec, err = legacyRecord(h.of.seek, s.r.View.Get)
 	} else {
 		if u, ok := h.of.user(); !ok || !bytes.Equal(u, h.user) {
 			if _, _, err = s.seek(h.of, keys.RedisMetadata, len(h.user), h.user); err != nil {
@@ -194,10 +194,7 @@ func (s *prefixScan) next() (user []byte, rec record, err error) {
 		}
 		rec.stored = true
 	}
-	if err == nil && rec.stored {
-		rec = s.r.judge(rec)
-	}
-	return s.user, rec, err
+	return s.user, s.r.judge(rec), err
 }
 
 // more moves on behind the key that next has returned, and reports whether there is another one.

@@ -1,0 +1,58 @@
+package region
+
+import (
+	"fmt"
+	"testing"
+
+	sm "github.com/lni/dragonboat/v4/statemachine"
+
+	"neokv.dev/neokv/internal/disk"
+	"neokv.dev/neokv/internal/keys"
+)
+
+// TestLegacyThroughChanges: the child of a region that may hold legacy strings may hold some, and so may a region that
+// takes over a neighbour that may. Where neither may, no reader looks for any.
+func TestLegacyThroughChanges(t *testing.T) {
+	for _, legacy := range []bool{false, true} {
+		r := openStill(t, disk.Mem())
+		apply := func(args ...string) {
+			t.Helper()
+			var words [][]byte
+			for _, a := range args {
+				words = append(words, []byte(a))
+			}
+			entry := entryOf(r.machine.state.ApplyIndex+1, words)
+			if _, err := r.machine.Update([]sm.Entry{entry}); err != nil || r.fs.Failed() != nil {
+				t.Fatalf("%q: %v, %v", args, err, r.fs.Failed())
+			}
+		}
+		if legacy {
+			apply("neokv", "legacyset", "k", "v")
+		} else {
+			apply("set", "k", "v")
+		}
+		apply("bounds", "begin", "1", "0", "0")
+		apply("bounds", "split", "2", "8192", "4", "1:1")
+		apply("bounds", "end", "2")
+		child, ok, err := readState(r.o.Engine, 4)
+		if err != nil || !ok || child.LegacyAt != 0 != legacy || r.machine.state.LegacyAt != 0 != legacy {
+			t.Fatalf("behind a split: %+v and %+v, %v; legacy strings: %v", r.machine.state, child, err, legacy)
+		}
+
+		r.machine.state.LegacyAt = 0 // as behind a sweep
+		r.machine.publish()
+		epoch := r.epoch.Load()
+		apply("bounds", "begin", "3", "4", "0")
+		begun := r.machine.state.Change.Begun
+		child.Phase, child.Change = keys.Frozen, keys.RegionChange{Kind: keys.Leaving, Other: 3, Begun: begun}
+		version := fmt.Sprint(r.machine.state.Version)
+		apply("bounds", "merge", fmt.Sprint(begun), version, string(child.Append(nil)))
+		if s := r.machine.state; s.Change.Kind != keys.Merged || s.LegacyAt != 0 != legacy {
+			t.Fatalf("behind a merge: %+v; legacy strings: %v", s, legacy)
+		}
+		if r.MayHold().Legacy != legacy || r.epoch.Load() == epoch {
+			t.Errorf("behind a merge readers look for legacy strings: %v; want %v, and a new epoch", !legacy, legacy)
+		}
+		r.close(t)
+	}
+}
