@@ -31,8 +31,7 @@ const sweepRest = 10
 // sweepStep takes the next step of a region's sweep, if one is due, and reports whether it was.
 func (c *cleaner) sweepStep(s *cleaning, now time.Time) bool {
 	r, w := s.replica, &s.sweep
-	may := r.MayHold()
-	if !may.Any() || now.Before(w.next) {
+	if !r.MayHold() || now.Before(w.next) {
 		return false
 	}
 	if !w.running {
@@ -41,9 +40,9 @@ func (c *cleaner) sweepStep(s *cleaning, now time.Time) bool {
 	x := &c.records
 	aim(x, s)
 	x.Limit, x.Most = cleanerLooks, cleanerLooks
-	var gone redis.Unblinding
+	none := false
 	ok := r.Inspect(func(view *engine.View) (err error) {
-		gone, err = x.Sweep(view, w.place, may)
+		none, err = x.Sweep(view, w.place, r.MayHoldLegacy())
 		return err
 	})
 	switch {
@@ -53,8 +52,8 @@ func (c *cleaner) sweepStep(s *cleaning, now time.Time) bool {
 		w.place = append(w.place[:0], x.Next...)
 		return true
 	}
-	if gone.Any() {
-		c.propose(s, redis.Swept(w.index, gone))
+	if none {
+		c.propose(s, redis.Swept(w.index))
 	}
 	w.running = false
 	w.next = time.Now().Add(max(c.o.Knobs.ExpireInterval, sweepRest*time.Since(w.began)))

@@ -114,15 +114,14 @@ func ParseStoreIdentity(b []byte) (s StoreIdentity, err error) {
 //	      17  last version u64
 //	      25  term tag u64
 //	      33  key count u64
-//	      41  flags u8: bit 0 the key count is exact, others zero
-//	      42  apply index of the last write of a legacy string u64
-//	      50  apply index of the last write of a collection u64
-//	      58  where there may be collections u64: bit slot%64
-//	      66  first slot u16, last slot u16, version of the bounds uvarint
+//	      41  flags u8: bit 0 the key count is exact, bit 1 there may be legacy strings, others zero
+//	      42  apply index of the last write of something else than a short string u64, 0 for none
+//	      50  where there may be such things u64: bit slot%64
+//	      58  first slot u16, last slot u16, version of the bounds uvarint
 //	          phase and the kind of the open change u8: 16 * phase + kind
 //	          if there is an open change: the other region uvarint, begun uvarint
 //
-// What follows offset 66 is short, since every apply batch has it: 6 bytes mostly.
+// What follows offset 58 is short, since every apply batch has it: 6 bytes mostly.
 type RegionState struct {
 	ApplyIndex  uint64
 	TimeMS      uint64 // region time, Unix ms
@@ -130,9 +129,13 @@ type RegionState struct {
 	TermTag     uint64 // largest term tag applied
 	KeyCount    uint64
 	KeysExact   bool
-	LegacyAt    uint64 // apply index of the last write of a legacy string, 0 for none
-	CollectedAt uint64 // apply index of the last write of a collection, 0 for none
-	CollectedIn uint64 // SlotBit of every slot that may hold a collection, 0 where CollectedAt is
+	Legacy      bool // there may be legacy strings
+
+	// CollectedAt is the apply index of the last write of something else than a short string in redis_metadata: of a
+	// collection, a long string or a legacy string. It is 0 for none. CollectedIn has the SlotBit of every slot that may
+	// hold such a thing; it is 0 where CollectedAt is. A write that replaces a key there must look at the key first.
+	CollectedAt uint64
+	CollectedIn uint64
 
 	Slots   topology.SlotRange
 	Version uint64 // of the bounds, from 1
@@ -174,18 +177,10 @@ const (
 	changeKindCount
 )
 
-// Unblind has the SlotBit of every slot that may hold something other than short strings in redis_metadata. A write
-// that replaces a key there must look at the key first.
-func (s *RegionState) Unblind() uint64 {
-	if s.LegacyAt != 0 {
-		return AllSlots
-	}
-	return s.CollectedIn
-}
-
 const (
-	regionStateFixed = 66 // what comes before the bounds
+	regionStateFixed = 58 // what comes before the bounds
 	regionKeysExact  = 1
+	regionLegacy     = 2
 )
 
 // AllSlots has the SlotBit of all slots.
@@ -204,10 +199,12 @@ func (s *RegionState) Append(dst []byte) []byte {
 	if s.KeysExact {
 		flags |= regionKeysExact
 	}
-	dst = append(dst, flags)
-	for _, v := range [...]uint64{s.LegacyAt, s.CollectedAt, s.CollectedIn} {
-		dst = binary.BigEndian.AppendUint64(dst, v)
+	if s.Legacy {
+		flags |= regionLegacy
 	}
+	dst = append(dst, flags)
+	dst = binary.BigEndian.AppendUint64(dst, s.CollectedAt)
+	dst = binary.BigEndian.AppendUint64(dst, s.CollectedIn)
 	dst = binary.BigEndian.AppendUint16(dst, uint16(s.Slots.First))
 	dst = binary.BigEndian.AppendUint16(dst, uint16(s.Slots.Last))
 	dst = binary.AppendUvarint(dst, s.Version)
@@ -227,16 +224,16 @@ func ParseRegionState(b []byte) (s RegionState, err error) {
 	if least := regionStateFixed + 4; len(b) < least {
 		return s, fmt.Errorf("region state: %d bytes, want at least %d", len(b), least)
 	}
-	if b[41]&^regionKeysExact != 0 {
-		return s, fmt.Errorf("region state: flags %#02x, want no bit but 0", b[41])
+	if b[41]&^(regionKeysExact|regionLegacy) != 0 {
+		return s, fmt.Errorf("region state: flags %#02x, want no bit but 0 and 1", b[41])
 	}
 	for i, p := range [...]*uint64{&s.ApplyIndex, &s.TimeMS, &s.LastVersion, &s.TermTag, &s.KeyCount} {
 		*p = binary.BigEndian.Uint64(b[1+8*i:])
 	}
 	s.KeysExact = b[41]&regionKeysExact != 0
-	s.LegacyAt = binary.BigEndian.Uint64(b[42:])
-	s.CollectedAt = binary.BigEndian.Uint64(b[50:])
-	s.CollectedIn = binary.BigEndian.Uint64(b[58:])
+	s.Legacy = b[41]&regionLegacy != 0
+	s.CollectedAt = binary.BigEndian.Uint64(b[42:])
+	s.CollectedIn = binary.BigEndian.Uint64(b[50:])
 	rest := b[regionStateFixed:]
 	s.Slots.First = topology.Slot(binary.BigEndian.Uint16(rest))
 	s.Slots.Last = topology.Slot(binary.BigEndian.Uint16(rest[2:]))

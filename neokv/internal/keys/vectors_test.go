@@ -329,10 +329,10 @@ func TestOwnLayouts(t *testing.T) {
 		{"region state key", AppendRegionState(nil, 7), "04028000000000000007"},
 		{"region state", goldenState.Append(nil),
 			"04" + "0000000000000001" + "0000000000000002" + "0000000000000003" + "0000000000000004" +
-				"0000000000000005" + "01" +
-				"0000000000000006" + "0000000000000007" + "0000000000000008" +
+				"0000000000000005" + "03" +
+				"0000000000000007" + "0000000000000008" +
 				"000a" + "3fff" + "0b" + "15" + "0c" + "0d"},
-		{"region state without a change", (&RegionState{Version: 300}).Append(nil)[66:], "0000" + "0000" + "ac02" + "00"},
+		{"region state without a change", (&RegionState{Version: 300}).Append(nil)[58:], "0000" + "0000" + "ac02" + "00"},
 		{"replica key", AppendReplica(nil, 7), "04078000000000000007"},
 		{"replica", (&ReplicaRecord{ID: 1, Joins: true, Peers: []topology.Peer{{Store: 2, Replica: 3}, {Store: 4, Replica: 5}}}).
 			Append(nil),
@@ -355,7 +355,7 @@ func TestOwnLayouts(t *testing.T) {
 
 // goldenState is a region that its left neighbour takes over.
 var goldenState = RegionState{ApplyIndex: 1, TimeMS: 2, LastVersion: 3, TermTag: 4, KeyCount: 5, KeysExact: true,
-	LegacyAt: 6, CollectedAt: 7, CollectedIn: 8,
+	Legacy: true, CollectedAt: 7, CollectedIn: 8,
 	Slots: topology.SlotRange{First: 10, Last: 16383}, Version: 11, Phase: Frozen,
 	Change: RegionChange{Kind: Leaving, Other: 12, Begun: 13}}
 

@@ -123,7 +123,7 @@ func TestFlushKeepsToBounds(t *testing.T) {
 			}
 		}
 		s := &d.state
-		if c.all != (s.KeysExact && s.KeyCount == 0 && s.CollectedAt == 0 && s.CollectedIn == 0 && s.LegacyAt == 0) {
+		if c.all != (s.KeysExact && s.KeyCount == 0 && s.CollectedAt == 0 && s.CollectedIn == 0 && !s.Legacy) {
 			t.Errorf("%s: state %+v", name, *s)
 		}
 	}
@@ -306,15 +306,16 @@ func TestSearchesKeepToBounds(t *testing.T) {
 	beside := ExpirySearch{Space: testSpace, Slots: own, Limit: 1000, Most: 1000}
 	v2 := d.e.NewView()
 	defer v2.Close()
-	for slots, gone := range map[topology.SlotRange]Unblinding{
-		{First: 0, Last: 4095}:     {Collections: true, Legacy: true},
-		{First: 4096, Last: 8191}:  {Collections: true},
-		{First: 8192, Last: 16383}: {},
+	for _, c := range []struct {
+		slots        topology.SlotRange
+		legacy, none bool
+	}{
+		{topology.SlotRange{First: 0, Last: 4095}, true, true}, {topology.SlotRange{First: 4096, Last: 8191}, true, false},
+		{topology.SlotRange{First: 4096, Last: 8191}, false, true}, {topology.SlotRange{First: 8192, Last: 16383}, false, false},
 	} {
-		beside.Slots = slots
-		got, err := beside.Sweep(v2, nil, Unblinding{Collections: true, Legacy: true})
-		if err != nil || got != gone {
-			t.Errorf("sweep of %v: %+v, %v; want %+v", slots, got, err, gone)
+		beside.Slots = c.slots
+		if none, err := beside.Sweep(v2, nil, c.legacy); err != nil || none != c.none {
+			t.Errorf("sweep of %v, legacy strings %v: %v, %v; want %v", c.slots, c.legacy, none, err, c.none)
 		}
 	}
 }

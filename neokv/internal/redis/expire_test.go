@@ -211,28 +211,24 @@ func TestSwept(t *testing.T) {
 	d := newRegion(t)
 	d.scenario("hset h f v => 1\ndel h => 1\nset s v => OK")
 	d.plantLegacy("old", "v", 0)
-	collected, legacy := d.state.CollectedAt, d.state.LegacyAt
+	last := d.state.CollectedAt
+	in := keys.SlotBit(slotOf("h")) | keys.SlotBit(slotOf("old"))
 	for _, c := range []struct {
-		began             uint64
-		none, noLegacy    bool
-		collected, legacy uint64
-	}{
-		{collected - 1, true, false, collected, legacy}, {legacy, false, false, collected, legacy},
-		{legacy - 1, true, true, 0, legacy}, {legacy, true, false, 0, legacy}, {legacy, false, true, 0, 0},
-	} {
-		call := Swept(c.began, Unblinding{Collections: c.none, Legacy: c.noLegacy})
+		began uint64
+		clear bool
+	}{{last - 1, false}, {last, true}, {last + 1, true}} {
+		call := Swept(c.began)
 		if LookupInternal(call.Args) != call.Command || Lookup(call.Args[0]) != nil {
 			t.Error("it is a client's command, or none at all")
 		}
 		err := d.write(func(w *Writer) error { return w.Run(call.Command, call.Args, new(Reply)) })
-		in := uint64(0)
-		if c.collected != 0 {
-			in = keys.SlotBit(slotOf("h"))
+		at, slots := last, in
+		if c.clear {
+			at, slots = 0, 0
 		}
-		if err != nil || d.state.CollectedAt != c.collected || d.state.CollectedIn != in ||
-			d.state.LegacyAt != c.legacy {
-			t.Errorf("%q: %d in %#x, %d, %v; want %d in %#x, %d", call.Args,
-				d.state.CollectedAt, d.state.CollectedIn, d.state.LegacyAt, err, c.collected, in, c.legacy)
+		if s := &d.state; err != nil || s.CollectedAt != at || s.CollectedIn != slots || s.Legacy == c.clear {
+			t.Errorf("%q: %d in %#x, legacy strings %v, %v; want %d in %#x", call.Args, s.CollectedAt, s.CollectedIn,
+				s.Legacy, err, at, slots)
 		}
 	}
 	d.scenario("hset h f v => 1")

@@ -450,7 +450,7 @@ func flush(w *Writer, args [][]byte, out *Reply) error {
 	}
 	// A blind write can now replace nothing but a short string.
 	w.State.KeyCount, w.State.KeysExact = 0, true
-	w.State.LegacyAt, w.State.CollectedAt, w.State.CollectedIn = 0, 0, 0
+	w.State.Legacy, w.State.CollectedAt, w.State.CollectedIn = false, 0, 0
 	w.Orphans, w.Flushed = Orphans{}, true
 	w.Forget() // what is not in the batch yet is deleted, too
 	out.OK()

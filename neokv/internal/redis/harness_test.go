@@ -149,7 +149,7 @@ func (d *region) write(f func(*Writer) error) error {
 
 func (d *region) read(f func(*Reader) error) error {
 	d.r.InstantMS, d.r.RegionTimeMS = max(d.now(), d.state.TimeMS), d.state.TimeMS
-	d.r.Space, d.r.Slots, d.r.Legacy, d.r.Ahead = d.space, d.state.Slots, d.state.LegacyAt != 0, false
+	d.r.Space, d.r.Slots, d.r.Legacy, d.r.Ahead = d.space, d.state.Slots, d.state.Legacy, false
 	d.r.View = d.e.NewView()
 	defer d.r.View.Close()
 	err := f(&d.r)
@@ -219,7 +219,8 @@ func (d *region) plant(key string, m keys.Metadata) {
 func (d *region) plantLegacy(key, value string, expireMS uint64) {
 	d.t.Helper()
 	d.put(legacyKey(key), keys.AppendLegacyString(nil, expireMS, []byte(value)))
-	d.state.LegacyAt = d.state.ApplyIndex
+	d.state.Legacy, d.state.CollectedAt = true, d.state.ApplyIndex
+	d.state.CollectedIn |= keys.SlotBit(slotOf(key))
 }
 
 func legacyKey(key string) []byte {

@@ -10,8 +10,8 @@ import (
 
 // This file has legacy strings, which lie in the data keyspace (keys.Space.AppendLegacy). A key has a record in
 // redis_metadata or a legacy string, never both. A read finds the string where it is. The first write to the key deletes
-// it, and stores what it writes in redis_metadata. The region state says when the last legacy string was written
-// (LegacyAt). Only if that is not 0, a look-up that has found no record calls legacyRecord, and a walk over keys goes
+// it, and stores what it writes in redis_metadata. The region state says whether the region may hold any
+// (keys.RegionState.Legacy). Only then a look-up that has found no record calls legacyRecord, and a walk over keys goes
 // over the data keyspace, too.
 
 // legacyRecord finds what a key holds that has no record as far as the caller has seen: its legacy string or, since the
@@ -72,9 +72,11 @@ func legacySet(w *Writer, args [][]byte, out *Reply) error {
 	if err := w.remove(key, &old); err != nil {
 		return err
 	}
+	slot := topology.SlotOf(key)
 	w.count(+1)
-	w.State.LegacyAt = w.Index
-	w.key = w.Space.AppendLegacy(w.key[:0], topology.SlotOf(key), key)
+	w.collected(slot)
+	w.State.Legacy = true
+	w.key = w.Space.AppendLegacy(w.key[:0], slot, key)
 	w.value = keys.AppendLegacyString(w.value[:0], expireMS, args[3])
 	out.OK()
 	return w.Batch.Set(w.key, w.value)

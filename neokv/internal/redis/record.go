@@ -128,7 +128,7 @@ func (w *Writer) find(slot topology.Slot, key []byte, get func([]byte) ([]byte, 
 		if rec.Metadata, err = keys.ParseMetadata(b); err == nil && rec.Apart() {
 			err = w.keep(slot, key, &rec.Metadata, false)
 		}
-	case w.State.LegacyAt != 0:
+	case w.State.Legacy:
 		rec, err = legacyRecord(w.key, w.Batch.Get)
 	}
 	if err != nil {

@@ -515,7 +515,8 @@ func TestBlindSet(t *testing.T) {
 				func(d *region) { d.state.CollectedAt, d.state.CollectedIn = 1, ^keys.SlotBit(slotOf("k")) }, false},
 			{"one that may be in the slot",
 				func(d *region) { d.state.CollectedAt, d.state.CollectedIn = 1, keys.SlotBit(slotOf("k")+64) }, true},
-			{"legacy strings", func(d *region) { d.state.LegacyAt = 1 }, true},
+			{"a legacy string that may be in the slot", func(d *region) { d.must(2, "neokv", "legacyset", "{k}", "v") }, true},
+			{"a legacy string in another slot", func(d *region) { d.must(2, "neokv", "legacyset", "j", "v") }, false},
 		} {
 			d := newRegion(t)
 			d.put(testSpace.AppendMetadataOf(nil, []byte("k")), []byte("garbage"))
@@ -628,7 +629,7 @@ func TestFlushClears(t *testing.T) {
 	for _, k := range append(mine, others...) {
 		d.put(k, []byte("x"))
 	}
-	d.state.LegacyAt, d.state.CollectedAt, d.state.CollectedIn = 1, 2, 3
+	d.state.Legacy, d.state.CollectedAt, d.state.CollectedIn = true, 2, 3
 	d.scenario("flushdb async => OK\ndbsize => 0")
 	for _, k := range mine {
 		if _, ok := d.has(k); ok {
@@ -640,7 +641,7 @@ func TestFlushClears(t *testing.T) {
 			t.Errorf("%q of another region is gone", k)
 		}
 	}
-	if d.state.LegacyAt != 0 || d.state.CollectedAt != 0 || d.state.CollectedIn != 0 {
+	if d.state.Legacy || d.state.CollectedAt != 0 || d.state.CollectedIn != 0 {
 		t.Errorf("flags of an empty region: %+v", d.state)
 	}
 }

@@ -141,7 +141,7 @@ func (w *replicas) readAhead(calls []Call) []byte {
 	}
 	v := w.leader.e.NewView()
 	defer v.Close()
-	w.set.Begin(v, w.leader.space, w.unblind())
+	w.set.Begin(v, w.leader.space, w.leader.state.CollectedIn)
 	for i := range calls {
 		if err := w.set.Add(&calls[i]); err != nil {
 			w.Fatalf("%q: %v", calls[i].Args, err)
@@ -149,14 +149,6 @@ func (w *replicas) readAhead(calls []Call) []byte {
 	}
 	w.reads += w.set.Reads
 	return bytes.Clone(w.set.Bytes)
-}
-
-// unblind is where SETs look at what they replace.
-func (w *replicas) unblind() uint64 {
-	if w.leader.state.LegacyAt != 0 {
-		return keys.AllSlots
-	}
-	return w.leader.state.CollectedIn
 }
 
 func (w *replicas) commit(d *region, b *engine.Batch) {

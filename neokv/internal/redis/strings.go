@@ -303,7 +303,7 @@ func (w *Writer) store(key []byte, expireMS uint64, value []byte) error {
 
 // mayBeBlind reports whether a write may store a short string in a slot without looking at what it replaces.
 func (w *Writer) mayBeBlind(slot topology.Slot) bool {
-	return w.State.Unblind()&keys.SlotBit(slot) == 0
+	return w.State.CollectedIn&keys.SlotBit(slot) == 0
 }
 
 // setBlind stores a short string over whatever the key holds, in a slot for which mayBeBlind is true. It writes

@@ -251,7 +251,7 @@ func (m *machine) commit() error {
 		}
 		b = m.o.Engine.NewBatch()
 	}
-	if at := m.state.LegacyAt; at != 0 && m.legacyAt.Swap(at) == 0 {
+	if m.state.Legacy && !m.legacy.Swap(true) {
 		// The batch may hold the region's first legacy string. Reads under way do not look for one, so they begin anew.
 		m.epoch.Add(1)
 	}
@@ -451,9 +451,8 @@ func (m *machine) publish() {
 	if b := m.bounds.Load(); *b != (Bounds{s.Slots, s.Version, s.Phase, s.Change}) {
 		m.bounds.Store(&Bounds{s.Slots, s.Version, s.Phase, s.Change})
 	}
-	m.legacyAt.Store(m.state.LegacyAt)
-	m.collectedAt.Store(m.state.CollectedAt)
-	m.unblind.Store(m.state.Unblind())
+	m.legacy.Store(s.Legacy)
+	m.unblind.Store(s.CollectedIn)
 	m.regionTime.Store(m.state.TimeMS)
 	m.applied.Store(m.state.ApplyIndex)
 }

@@ -187,16 +187,12 @@ func (m *machine) split(w *redis.Writer, args [][]byte, out *redis.Reply) error 
 	if err := m.endStage(w.Index, 0); err != nil { // what came before the split, in a batch of its own
 		return err
 	}
-	first := func(at uint64) uint64 { // the child's indexes begin anew
-		if at == 0 {
-			return 0
-		}
-		return childIndex
-	}
 	state := keys.RegionState{
-		ApplyIndex: childIndex, TimeMS: s.TimeMS, LastVersion: s.LastVersion, LegacyAt: first(s.LegacyAt),
-		CollectedAt: first(s.CollectedAt), CollectedIn: s.CollectedIn,
-		Slots: c.Slots, Version: c.Version,
+		ApplyIndex: childIndex, TimeMS: s.TimeMS, LastVersion: s.LastVersion, Legacy: s.Legacy,
+		CollectedIn: s.CollectedIn, Slots: c.Slots, Version: c.Version,
+	}
+	if s.CollectedAt != 0 {
+		state.CollectedAt = childIndex // the child's indexes begin anew
 	}
 	b := w.Batch
 	if err := b.Set(keys.AppendRegionState(nil, c.ID), state.Append(nil)); err != nil {
@@ -248,16 +244,13 @@ func (m *machine) merge(w *redis.Writer, args [][]byte, out *redis.Reply) error 
 	if err := m.endStage(w.Index, 0); err != nil {
 		return err
 	}
-	at := func(left, right uint64) uint64 { // the largest index at which the wider region may have written such a thing
-		if right == 0 {
-			return left
-		}
-		if m.o.Mistakes.AnySweep {
-			return max(left, right)
-		}
-		return w.Index
+	switch { // the largest index at which the wider region may have written such a thing
+	case m.o.Mistakes.AnySweep:
+		s.CollectedAt = max(s.CollectedAt, right.CollectedAt)
+	case right.CollectedAt != 0:
+		s.CollectedAt = w.Index
 	}
-	s.LegacyAt, s.CollectedAt = at(s.LegacyAt, right.LegacyAt), at(s.CollectedAt, right.CollectedAt)
+	s.Legacy = s.Legacy || right.Legacy
 	s.CollectedIn |= right.CollectedIn
 	s.TimeMS, s.LastVersion = max(s.TimeMS, right.TimeMS), max(s.LastVersion, right.LastVersion)
 	s.KeysExact = false

@@ -29,9 +29,8 @@ type core struct {
 
 	// Apply stores these after it has committed a batch.
 	regionTime   atomic.Uint64 // ms
-	legacyAt     atomic.Uint64 // RegionState.LegacyAt
-	collectedAt  atomic.Uint64 // RegionState.CollectedAt
-	unblind      atomic.Uint64 // RegionState.Unblind
+	legacy       atomic.Bool   // RegionState.Legacy
+	unblind      atomic.Uint64 // RegionState.CollectedIn
 	applied      atomic.Uint64 // the apply index
 	bounds       atomic.Pointer[Bounds]
 	expiry       ExpiryBound

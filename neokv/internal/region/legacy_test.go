@@ -1,6 +1,7 @@
 package region
 
 import (
+	"encoding/binary"
 	"fmt"
 	"testing"
 
@@ -22,6 +23,7 @@ func TestLegacyThroughChanges(t *testing.T) {
 				words = append(words, []byte(a))
 			}
 			entry := entryOf(r.machine.state.ApplyIndex+1, words)
+			binary.BigEndian.PutUint32(entry.Cmd[45:], uint32(r.machine.state.Version))
 			if _, err := r.machine.Update([]sm.Entry{entry}); err != nil || r.fs.Failed() != nil {
 				t.Fatalf("%q: %v, %v", args, err, r.fs.Failed())
 			}
@@ -35,22 +37,23 @@ func TestLegacyThroughChanges(t *testing.T) {
 		apply("bounds", "split", "2", "8192", "4", "1:1")
 		apply("bounds", "end", "2")
 		child, ok, err := readState(r.o.Engine, 4)
-		if err != nil || !ok || child.LegacyAt != 0 != legacy || r.machine.state.LegacyAt != 0 != legacy {
+		if err != nil || !ok || child.Legacy != legacy || r.machine.state.Legacy != legacy ||
+			child.CollectedAt != 0 != legacy {
 			t.Fatalf("behind a split: %+v and %+v, %v; legacy strings: %v", r.machine.state, child, err, legacy)
 		}
 
-		r.machine.state.LegacyAt = 0 // as behind a sweep
-		r.machine.publish()
+		apply("swept", "1")
 		epoch := r.epoch.Load()
 		apply("bounds", "begin", "3", "4", "0")
 		begun := r.machine.state.Change.Begun
 		child.Phase, child.Change = keys.Frozen, keys.RegionChange{Kind: keys.Leaving, Other: 3, Begun: begun}
 		version := fmt.Sprint(r.machine.state.Version)
 		apply("bounds", "merge", fmt.Sprint(begun), version, string(child.Append(nil)))
-		if s := r.machine.state; s.Change.Kind != keys.Merged || s.LegacyAt != 0 != legacy {
+		if s := r.machine.state; s.Change.Kind != keys.Merged || s.Legacy != legacy ||
+			s.CollectedAt != 0 != legacy {
 			t.Fatalf("behind a merge: %+v; legacy strings: %v", s, legacy)
 		}
-		if r.MayHold().Legacy != legacy || r.epoch.Load() == epoch {
+		if r.MayHoldLegacy() != legacy || r.epoch.Load() == epoch {
 			t.Errorf("behind a merge readers look for legacy strings: %v; want %v, and a new epoch", !legacy, legacy)
 		}
 		r.close(t)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 
 	sm "github.com/lni/dragonboat/v4/statemachine"
 
@@ -189,8 +188,8 @@ func (m *machine) replace(tables *engine.Ingestion, h snapshotHeader) (err error
 // ingest is the part of replace for which replicas that have ended wait: others see that these have ended only after they
 // can see the new bounds, so that no slot table lacks the slots.
 func (m *machine) ingest(tables *engine.Ingestion, h snapshotHeader) error {
-	m.legacyAt.Store(math.MaxUint64) // the tables may hold legacy strings: from now on reads look for them,
-	m.epoch.Add(1)                   // and reads under way begin anew
+	m.legacy.Store(true) // the tables may hold legacy strings: from now on reads look for them,
+	m.epoch.Add(1)       // and reads under way begin anew
 	if err := tables.Commit(m.rows); err != nil {
 		return err
 	}

@@ -84,7 +84,7 @@ func (r still) fill(t testing.TB, random *rand.Rand, index uint64, n int) {
 	}
 	r.machine.state = keys.RegionState{
 		ApplyIndex: index, TimeMS: 1000 * index, LastVersion: random.Uint64(), TermTag: 3, KeyCount: uint64(n),
-		LegacyAt: index, CollectedAt: 1, CollectedIn: random.Uint64(), Slots: r.o.Region.Slots, Version: 1,
+		Legacy: true, CollectedAt: 1, CollectedIn: random.Uint64(), Slots: r.o.Region.Slots, Version: 1,
 	}
 	r.machine.writer.Batch = b
 	if err := r.machine.commit(); err != nil {
@@ -173,7 +173,7 @@ func TestSnapshot(t *testing.T) {
 	if got := to.content(t); !maps.Equal(got, want) {
 		t.Errorf("%d keys, want %d, or they differ", len(got), len(want))
 	}
-	if to.machine.state != from.machine.state || to.TimeMS() != 70000 || to.legacyAt.Load() != 70 {
+	if to.machine.state != from.machine.state || to.TimeMS() != 70000 || !to.legacy.Load() {
 		t.Errorf("state %+v; want %+v", to.machine.state, from.machine.state)
 	}
 	if to.epoch.Load() == 0 {

@@ -8,7 +8,6 @@ import (
 
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
-	"neokv.dev/neokv/internal/redis"
 )
 
 // This file has the methods of Replica that the store's background work uses. None of them is on the path of a command.
@@ -44,10 +43,11 @@ func (r *Replica) Inspect(f func(view *engine.View) error) bool {
 // found in that view.
 func (r *Replica) Epoch() uint64 { return r.epoch.Load() }
 
-// MayHold returns which kinds of records the region may hold. It names too many rather than too few.
-func (r *Replica) MayHold() redis.Unblinding {
-	return redis.Unblinding{Collections: r.collectedAt.Load() != 0, Legacy: r.legacyAt.Load() != 0}
-}
+// MayHold reports whether the region may hold something else than short strings in redis_metadata.
+func (r *Replica) MayHold() bool { return r.unblind.Load() != 0 }
+
+// MayHoldLegacy reports whether the region may hold legacy strings.
+func (r *Replica) MayHoldLegacy() bool { return r.legacy.Load() }
 
 // LeaderTimeMS returns the instant by which a leader judges expiry at now, in ms: its clock or the region time carried
 // on by the monotonic clock, whichever is later. It never goes back.

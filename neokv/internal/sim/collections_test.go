@@ -95,9 +95,9 @@ func TestLegacyStrings(t *testing.T) {
 						have++
 					}
 				}
-				if have != want || state.LegacyAt != 0 != any {
-					return fmt.Sprintf("%d legacy strings, last write of one at index %d; want %d, and any %v",
-						have, state.LegacyAt, want, any)
+				if have != want || state.Legacy != any {
+					return fmt.Sprintf("%d legacy strings, the state says %v; want %d, and %v",
+						have, state.Legacy, want, any)
 				}
 				return ""
 			})

@@ -437,7 +437,7 @@ func TestFirstLegacyWriteUnderARead(t *testing.T) {
 		}
 	}
 	set, legacy := run("set", "k", "v").Calls[0], run("neokv", "legacyset", "k", "v").Calls[0]
-	swept := redis.Swept(1<<62, redis.Unblinding{Collections: true, Legacy: true})
+	swept := redis.Swept(1 << 62)
 	meanwhile := func(calls ...redis.Call) redis.Call {
 		// Is applied in the middle of the first read of which it is a part.
 		once := sync.OnceFunc(func() {
