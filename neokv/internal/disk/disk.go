@@ -46,7 +46,6 @@ type FS struct {
 	beforeSync atomic.Pointer[func(int64)]
 	afterSync  atomic.Pointer[func(int64)]
 	beforeRead atomic.Pointer[func()]
-	fault      atomic.Pointer[FailingOp]
 	drive      atomic.Pointer[drive] // nil while the disk is good
 	ended      chan struct{}         // closed when failing
 	unsynced   *unsynced             // of the machine's disk; nil in memory
@@ -260,7 +259,7 @@ func (f *FS) change(op FileOp, name string, do func() error) (*overlay, error) {
 		return over, nil
 	}
 	f.busy(0)
-	err := f.injected(op, name, 0)
+	err := f.refused(op, 0)
 	if err == nil {
 		err = do()
 	}

@@ -94,9 +94,12 @@ func (f *FS) hang() {
 	}
 }
 
-// fails returns the error with which the drive answers an operation that changes it and writes n bytes, nil for none.
-func (d *drive) fails(op FileOp, n int) error {
+// refused returns the error with which the drive answers an operation that changes it and writes n bytes, nil for none.
+func (f *FS) refused(op FileOp, n int) error {
+	d := f.drive.Load()
 	switch {
+	case d == nil:
+		return nil
 	case op == OpSync && d.SyncErrors, op != OpSync && d.WriteErrors:
 		return syscall.EIO
 	case op != OpCreate && op != OpWrite && op != OpLink && op != OpMkdir:

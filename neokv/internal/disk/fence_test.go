@@ -78,7 +78,7 @@ func verify(t *testing.T, db *pebble.DB, acked map[string]string) {
 // Whichever operation fails under a busy Pebble, Pebble goes on, flushes, reads its writes and closes. The disk has
 // everything that was acknowledged.
 func TestPebbleNeverSeesAFailure(t *testing.T) {
-	faults := []*FailingOp{
+	faults := []failingOp{
 		{Op: OpSync, Path: "*.log", Skip: 200, Err: syscall.EIO},
 		{Op: OpWrite, Path: "*.log", Skip: 200, Err: syscall.ENOSPC},
 		{Op: OpWrite, Path: "*.sst", Skip: 10, Err: syscall.ENOSPC},
@@ -98,6 +98,7 @@ func TestPebbleNeverSeesAFailure(t *testing.T) {
 				if where == "disk" {
 					fs, dir = OS(), t.TempDir()+"/db"
 				}
+				fs, base := canFail(fs)
 				var fences atomic.Int64
 				fs.OnFence(func(err error) {
 					if !errors.Is(err, fault.Err) {
@@ -106,7 +107,7 @@ func TestPebbleNeverSeesAFailure(t *testing.T) {
 					fences.Add(1)
 				})
 				l := &loader{db: openPebble(t, fs, dir), fs: fs, acked: map[string]string{}}
-				fs.Inject(&FailingOp{Op: fault.Op, Path: fault.Path, Skip: fault.Skip, Err: fault.Err})
+				base.begin(fault)
 				t.Log(fault)
 				var writers sync.WaitGroup
 				var after atomic.Int64 // writes behind the fence: enough for several flushes
@@ -157,7 +158,7 @@ func TestPebbleNeverSeesAFailure(t *testing.T) {
 
 // While OnFence's function runs, no call that failed returns.
 func TestFailingCallsWaitForTheFence(t *testing.T) {
-	fs := Mem()
+	fs, base := canFail(Mem())
 	const callers = 8
 	var returned, seen atomic.Int64
 	entered := make(chan struct{})
@@ -167,7 +168,7 @@ func TestFailingCallsWaitForTheFence(t *testing.T) {
 		<-release
 		seen.Store(returned.Load())
 	})
-	fs.Inject(&FailingOp{Op: OpSync, Err: syscall.EIO})
+	base.begin(failingOp{Op: OpSync, Err: syscall.EIO})
 	var files [callers]vfs.File
 	for i := range files {
 		files[i] = put(t, fs, fmt.Sprint(i), "x")

@@ -67,12 +67,12 @@ func (x *file) WriteAt(p []byte, off int64) (int, error) {
 	return n + m, err
 }
 
-// pass hands a write on to the base, and fences the file system if it fails. An injected write fails after half of its
+// pass hands a write on to the base, and fences the file system if it fails. A drive with a fault fails after half of its
 // bytes, as on a full disk.
 func (x *file) pass(p []byte, off int64, write func([]byte) (int, error)) (int, error) {
 	x.fs.busy(len(p))
-	injected := x.fs.injected(OpWrite, x.name, len(p))
-	if injected != nil {
+	refused := x.fs.refused(OpWrite, len(p))
+	if refused != nil {
 		p = p[:len(p)/2]
 	}
 	n, err := write(p)
@@ -83,7 +83,7 @@ func (x *file) pass(p []byte, off int64, write func([]byte) (int, error)) (int, 
 	x.fs.unsynced.wrote(x.extent, off+int64(n))
 	x.fs.prefixes.wrote(x.prefix, p[:n])
 	if err == nil {
-		err = injected
+		err = refused
 	}
 	if err != nil && x.writable {
 		x.fs.fail(fmt.Errorf("%s %s: %w", OpWrite, x.name, err))
@@ -161,7 +161,7 @@ func (x *file) sync(dataOnly bool) error {
 		}
 	}
 	length, prefix := fs.unsynced.length(x.extent), fs.prefixes.written(x.prefix)
-	err := fs.injected(OpSync, x.name, 0)
+	err := fs.refused(OpSync, 0)
 	if err == nil {
 		err = x.reach(dataOnly)
 	}

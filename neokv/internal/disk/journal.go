@@ -682,7 +682,7 @@ func (j *Journal) syncLog(w *walFile) (err error) {
 	w.syncing++
 	j.mu.Unlock()
 	if w.fs.Failed() == nil {
-		err = w.fs.injected(OpSync, w.name, 0)
+		err = w.fs.refused(OpSync, 0)
 	}
 	if err == nil {
 		start := time.Now()

@@ -167,19 +167,20 @@ func TestNodeHostReopens(t *testing.T) {
 
 // A NodeHost whose disk fails neither panics nor hangs, and what it acknowledged before is there.
 func TestNodeHostNeverSeesAFailure(t *testing.T) {
-	for _, fault := range []*FailingOp{
+	for _, fault := range []failingOp{
 		{Op: OpSync, Skip: 20, Err: syscall.EIO},
 		{Op: OpWrite, Path: "*.log", Skip: 20, Err: syscall.ENOSPC},
 		{Op: OpMkdir, Path: "snapshot-*", Err: syscall.EROFS},
 		{Op: OpRename, Path: "snapshot-*", Err: syscall.EIO},
 	} {
 		t.Run(string(fault.Op), func(t *testing.T) {
-			address, fs, dir := freeAddress(t), OS(), t.TempDir()
+			address, dir := freeAddress(t), t.TempDir()
+			fs, base := canFail(OS())
 			var fences atomic.Int64
 			fs.OnFence(func(error) { fences.Add(1) })
 			nh := openNodeHost(t, fs.Raft(nil), dir, address)
 			propose(t, nh, "first")
-			fs.Inject(fault)
+			base.begin(fault)
 			acked := "first"
 			for i := range 60 {
 				propose(t, nh, fmt.Sprint(i))

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"neokv.dev/neokv/fault"
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/meta"
 	"neokv.dev/neokv/internal/redis"
@@ -181,12 +182,17 @@ func TestCloseWithALostRound(t *testing.T) {
 	}
 }
 
+// cut cuts the links between two stores.
+func (c *testStores) cut(a, b topology.StoreID) {
+	c.network.SetLink(a, b, fault.Net{Cut: true}, nil)
+	c.network.SetLink(b, a, fault.Net{Cut: true}, nil)
+}
+
 // pair cuts the third of three stores off from the leader of region 1 and one follower.
 func pair(c *testStores, leader, follower int) {
 	third := 1 + 2 + 3 - leader - follower
 	for _, x := range []int{leader, follower} {
-		c.network.Cut(topology.StoreID(x), topology.StoreID(third))
-		c.network.Cut(topology.StoreID(third), topology.StoreID(x))
+		c.cut(topology.StoreID(x), topology.StoreID(third))
 	}
 }
 
@@ -256,7 +262,7 @@ func TestOpenOnAFailingDisk(t *testing.T) {
 	}
 	c.stores[f-1] = nil
 	fs := c.fs[f-1]
-	fs.Inject(&disk.FailingOp{Op: disk.OpWrite, Path: "MANIFEST*", Err: syscall.ENOSPC})
+	fs.SetDrive(fault.Drive{Full: true}, rand.New(rand.NewPCG(1, 1)))
 	s := settings.Default()
 	s.Cluster = c.shape
 	s.Engine.MemtableSize, s.Engine.BlockCache = 16<<20, 16<<20
@@ -572,8 +578,7 @@ func newAngle(t *testing.T) (c *testStores, leader, other *Store) {
 	c.lead(1, at)
 	c.lead(2, at)
 	a, b := 1+at%3, 1+(at+1)%3
-	c.network.Cut(a, b)
-	c.network.Cut(b, a)
+	c.cut(a, b)
 	return c, c.stores[at-1], c.stores[a-1]
 }
 
