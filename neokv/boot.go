@@ -92,13 +92,14 @@ func (c *Cluster) openJournal() (err error) {
 	}
 	shared := c.settings.Engine.SharedSync && c.settings.Engine.WALSync == "always" && len(c.nodes) > 1
 	switch {
-	case c.folder == nil && c.hooks.JournalBytes == 0:
+	case c.folder == nil && c.hooks.JournalBytes == nil:
 		return nil
 	case c.folder == nil:
 		if c.journalFS == nil {
 			c.journalFS = disk.Mem()
 		}
-		o.FS, o.Bytes, o.Disks = c.journalFS, c.hooks.JournalBytes, make(map[uint16]vfs.FS)
+		o.FS, o.Bytes, o.Disks = c.journalFS, c.hooks.JournalBytes(), make(map[uint16]vfs.FS)
+		shared = shared && o.Bytes > 0
 		for _, n := range c.nodes {
 			n.fs.SetDrive(fault.Drive{}, nil) // it goes bad again when its store starts, after the journal's bytes are there
 			o.Disks[uint16(n.id)] = n.fs
@@ -212,7 +213,7 @@ func (c *Cluster) shutdown() error {
 	clients.Wait()
 	var errs []error
 	for _, n := range c.nodes {
-		errs = append(errs, n.Stop())
+		errs = append(errs, n.stop())
 	}
 	c.network.Close()
 	c.wg.Wait()

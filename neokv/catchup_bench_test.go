@@ -44,7 +44,7 @@ func BenchmarkCatchUp(b *testing.B) {
 			b.Fatal(err)
 		}
 		away := c.nodes[2]
-		if err := away.Stop(); err != nil {
+		if err := away.stop(); err != nil {
 			b.Fatal(err)
 		}
 		fill(b, c, *catchUpMB<<20)
@@ -56,7 +56,7 @@ func BenchmarkCatchUp(b *testing.B) {
 		goal := leader.Applied()
 		b.StartTimer()
 		begin := time.Now()
-		if err := away.Start(); err != nil {
+		if err := away.restart(); err != nil {
 			b.Fatal(err)
 		}
 		waitFor(b, time.Minute, "the store to catch up", func() bool {

@@ -219,7 +219,7 @@ func TestWaitForReplicas(t *testing.T) {
 	}
 	for _, n := range c.nodes {
 		if n.id == 3 {
-			if err := n.Stop(); err != nil {
+			if err := n.stop(); err != nil {
 				t.Fatal(err)
 			}
 		}

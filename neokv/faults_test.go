@@ -162,7 +162,10 @@ func TestKill(t *testing.T) {
 				continue
 			}
 			t.Run(fmt.Sprint(on, ", journal ", journal > 0), func(t *testing.T) {
-				config := Config{Stores: 3, InMemory: on == "memory", Hooks: &seam.Hooks{JournalBytes: journal}}
+				config := Config{Stores: 3, InMemory: on == "memory"}
+				if journal > 0 {
+					config.Hooks = &seam.Hooks{JournalBytes: func() int64 { return journal }}
+				}
 				c := start(t, config)
 				r := redis.NewClient(&redis.Options{Addr: c.ProxyAddr()})
 				defer r.Close()
@@ -196,7 +199,8 @@ func TestKill(t *testing.T) {
 						t.Errorf("store %d is %s; want ok", store, got)
 					}
 				}
-				for _, text := range []string{"kill all", "kill all keep=50%", "kill all sync=2", "kill 2 sync=3", "stop all"} {
+				for _, text := range []string{"kill all", "kill all keep=50%", "kill all sync=2", "kill 2 sync=3",
+					"kill all", "restart all sync=3", "restart 2 keep=50% sync=2", "stop all"} {
 					write()
 					do(t, c, text, "heal")
 					check()
@@ -442,7 +446,7 @@ func TestKillsHoldNothing(t *testing.T) {
 			config := Config{Stores: 3, InMemory: on == "memory", Settings: small()}
 			config.Settings.Raft.RTT = 10 * time.Millisecond // most of the time goes into elections
 			if config.InMemory {
-				config.Hooks = &seam.Hooks{JournalBytes: 64 << 10}
+				config.Hooks = &seam.Hooks{JournalBytes: func() int64 { return 64 << 10 }}
 			} else {
 				config.Dir = t.TempDir()
 			}

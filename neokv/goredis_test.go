@@ -214,16 +214,8 @@ func TestGoRedisThroughACut(t *testing.T) {
 		l := startCallers(t, c, 16)
 		l.progress(t, 500)
 		victim := c.nodes[1]
-		both := func(f func(from, to topology.StoreID)) {
-			for _, n := range c.nodes {
-				if n != victim {
-					f(n.id, victim.id)
-					f(victim.id, n.id)
-				}
-			}
-		}
 		cut := time.Now()
-		both(c.network.Cut)
+		do(t, c, "partition 2 all")
 		waitFor(t, 20*time.Second, "the store to step down", func() bool {
 			return len(victim.store.Load().Leads()) == 0
 		})
@@ -240,7 +232,7 @@ func TestGoRedisThroughACut(t *testing.T) {
 		// By then clients have been told that the store is dead.
 		waitFor(t, 20*time.Second, "the pause", func() bool { return time.Since(elected) > 8*time.Second })
 		l.progress(t, 500)
-		both(c.network.Heal)
+		do(t, c, "mend 2 all")
 		l.progress(t, 2000)
 		l.end(t)
 		t.Logf("stepped down after %v, all regions led again after %v", stepped.Sub(cut), elected.Sub(cut))

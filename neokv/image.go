@@ -33,7 +33,7 @@ func (c *Cluster) Snapshot(ctx context.Context) (image *Image, err error) {
 		return nil, ErrNilContext
 	case c.folder != nil:
 		return nil, errors.New("snapshot: the cluster is not in memory; copy its folder while it is closed")
-	case c.hooks.JournalBytes != 0:
+	case c.hooks.JournalBytes != nil:
 		return nil, errors.New("snapshot: the stores share a journal")
 	}
 	err = c.change(ctx, func() error {
@@ -80,7 +80,7 @@ func (config *Config) checkFrom() (settings.Settings, error) {
 	switch {
 	case config.Dir != "":
 		return s, fmt.Errorf("folder %s: a cluster that starts from an image is in memory", config.Dir)
-	case config.Hooks != nil && config.Hooks.JournalBytes != 0:
+	case config.Hooks != nil && config.Hooks.JournalBytes != nil:
 		return s, errors.New("a cluster that starts from an image has no journal")
 	case asked != have:
 		return s, fmt.Errorf("%d stores, %d replicas, %d regions: the image has %d, %d and %d",

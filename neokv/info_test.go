@@ -206,7 +206,7 @@ func TestInfoCounts(t *testing.T) {
 			got["raft_entry_bytes"], got["wal_bytes"], bytes)
 	}
 
-	if err := c.nodes[2].Stop(); err != nil {
+	if err := c.nodes[2].stop(); err != nil {
 		t.Fatal(err)
 	}
 	notLess("a store has stopped", before, counts(t, c, c.ProxyAddr(), counters.Store))

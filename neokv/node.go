@@ -60,6 +60,24 @@ func (n *storePlace) start(ln net.Listener, booting bool) error {
 	return nil
 }
 
+// restart is start for a store of a cluster that runs.
+func (n *storePlace) restart() error {
+	var ln net.Listener
+	n.mu.Lock()
+	open := n.pipe != nil
+	n.mu.Unlock()
+	if !open && !n.c.config.NoSockets {
+		var err error
+		if ln, err = net.Listen("tcp", n.addr); err != nil {
+			return err
+		}
+	}
+	if f := n.c.hooks.Starting; f != nil {
+		f(n.id)
+	}
+	return n.start(ln, false)
+}
+
 // open opens the store. The place stays down meanwhile, so fail tells nobody of a store that fails: serve does.
 func (n *storePlace) open(booting bool) (*store.Store, error) {
 	if j := n.c.journal; j != nil {
@@ -86,13 +104,14 @@ func (n *storePlace) open(booting bool) (*store.Store, error) {
 	random := rand.New(rand.NewPCG(c.rand.Uint64(), uint64(n.id)))
 	c.randMu.Unlock()
 	fs := n.fs
+	fs.WaitInLog(c.hooks.VirtualTime)
 	n.mu.Lock()
 	n.driveChanged()
 	n.mu.Unlock()
 	return store.Open(store.Options{
 		ID: n.id, FS: fs, Dir: n.dir, WALDir: n.walDir, Network: c.network, Settings: c.settings, Host: host,
 		Port: number, Cluster: n.cluster, Initial: n.initial, Booting: booting, Rand: random,
-		ClockAhead: n.clockAhead, Mistakes: c.hooks.Mistakes.Store, Hooks: c.hooks.Store, Pinned: c.pinned,
+		ClockAhead: n.clockAhead, Mistakes: c.hooks.Mistakes.Store, Hooks: c.hooks.Region, Pinned: c.pinned,
 		OnFail:   func(err error) { n.fail(fs, err) },
 		OnChange: func(text string) { c.event("%s", text) },
 		OnServe:  func(r topology.RegionID, term uint64) { c.event("region %d: store %d leads, term %d", r, n.id, term) },
@@ -101,11 +120,7 @@ func (n *storePlace) open(booting bool) (*store.Store, error) {
 
 // clockAhead returns how far the store's clock is ahead of the machine's.
 func (n *storePlace) clockAhead() time.Duration {
-	ahead := time.Duration(n.faults.ahead.Load() + n.c.advanced.Load())
-	if f := n.c.hooks.ClockAhead; f != nil {
-		ahead += f(n.id)
-	}
-	return ahead
+	return time.Duration(n.faults.ahead.Load() + n.c.advanced.Load())
 }
 
 // serve puts an open store into its place and serves its clients.
@@ -249,8 +264,8 @@ type storeStop struct {
 	err   error         // of closing the store; set before ended is closed
 }
 
-// Stop closes the store if it runs. It returns when the store has ended, also if another caller stops it already.
-func (n *storePlace) Stop() error {
+// stop closes the store if it runs. It returns when the store has ended, also if another caller stops it already.
+func (n *storePlace) stop() error {
 	n.resume()
 	n.mu.Lock()
 	x, first := n.beginStop()

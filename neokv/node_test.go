@@ -18,9 +18,9 @@ func TestStopTwice(t *testing.T) {
 		n := c.nodes[0]
 		goOn, first := make(chan struct{}), make(chan error)
 		n.FS().BeforeSync(func(int64) { <-goOn })
-		go func() { first <- n.Stop() }()
+		go func() { first <- n.stop() }()
 		synctest.Wait() // it waits for a sync
-		go n.Stop()
+		go n.stop()
 		synctest.Wait() // it waits for the first
 		select {
 		case <-first:
@@ -35,7 +35,7 @@ func TestStopTwice(t *testing.T) {
 		n.mu.Lock()
 		n.stopped = nil
 		n.mu.Unlock()
-		if err := n.Stop(); err != nil {
+		if err := n.stop(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -50,8 +50,8 @@ func TestStartAfterFailure(t *testing.T) {
 			if !strings.Contains(e.Text, "has failed") {
 				return
 			}
-			n.Stop()
-			if err := n.Start(); err != nil {
+			n.stop()
+			if err := n.restart(); err != nil {
 				t.Error(err)
 			}
 		}})
@@ -68,7 +68,7 @@ func TestStartAfterFailure(t *testing.T) {
 func TestFailureAfterInstall(t *testing.T) {
 	c := start(t, Config{Stores: 1, InMemory: true, NoSockets: true})
 	n := c.nodes[0]
-	if err := n.Stop(); err != nil {
+	if err := n.stop(); err != nil {
 		t.Fatal(err)
 	}
 	s, err := n.open(false)
@@ -77,7 +77,7 @@ func TestFailureAfterInstall(t *testing.T) {
 	}
 	standIn := n.install(s, nil)
 	n.FS().Fence(errors.New("broken"))
-	n.Stop() // it waits for the stop that the failure has begun
+	n.stop() // it waits for the stop that the failure has begun
 	if err := s.Transfer(1, 1); !errors.Is(err, dragonboat.ErrClosed) {
 		t.Errorf("the store has failed and stopped; a transfer returns %v, want %v", err, dragonboat.ErrClosed)
 	}

@@ -52,7 +52,7 @@ func TestPartlyApplied(t *testing.T) {
 			t.Fatalf("before: MSET: %s", got)
 		}
 		for _, n := range c.nodes[:2] {
-			if err := n.Stop(); err != nil {
+			if err := n.stop(); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 
 	"neokv.dev/neokv/fault"
 	"neokv.dev/neokv/internal/disk"
+	"neokv.dev/neokv/internal/topology"
 )
 
 // This file stops, kills and starts stores while the cluster runs. One such change happens at a time: c.changing lets
@@ -54,7 +55,7 @@ func (c *Cluster) stopStores(_ context.Context, places []*storePlace, _ fault.Fa
 	}
 	var errs []error
 	for _, n := range places {
-		errs = append(errs, n.Stop())
+		errs = append(errs, n.stop())
 		n.ended(fault.Stop)
 	}
 	return errors.Join(errs...)
@@ -89,14 +90,10 @@ func noneHangs(places []*storePlace) error {
 func (n *storePlace) ended(why fault.Verb) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.down, n.faults.process = true, why
+	n.down, n.failure, n.faults.process = true, nil, why
 }
 
-// killSyncWait is how long a kill waits for the sync in whose middle it should happen.
-const killSyncWait = 2 * time.Second
-
-// killStores cuts the power of stores. With f.Kill.Sync it does so in the middle of a sync of the first of them, or of
-// its journal; if there are fewer syncs within killSyncWait, at the end of that.
+// killStores cuts the power of stores, at once or as f.Kill.Sync says.
 func (c *Cluster) killStores(ctx context.Context, places []*storePlace, f fault.Fault) error {
 	if len(places) < len(c.nodes) {
 		if err := allRun(places); err != nil {
@@ -105,18 +102,39 @@ func (c *Cluster) killStores(ctx context.Context, places []*storePlace, f fault.
 	} else if !slices.ContainsFunc(places, (*storePlace).running) {
 		return errors.New("no store runs")
 	}
-	c.anyFailed.Store(true) // without wal_sync always, a kill tears data
+	if f.Kill.Sync == 0 {
+		return c.bury(c.cutPower(places, f.Kill.Keep, c.newRand(), false))
+	}
+	return c.killAtSync(ctx, places, f.Kill, func() error { return nil })
+}
+
+// killSyncWait is how long a kill waits for the sync in whose middle it should happen.
+const killSyncWait = 2 * time.Second
+
+// killAtSync cuts the power of stores in the middle of a sync: the p.Sync-th of all that they make, and their journal
+// if they are the whole process, since meanwhile began. If there are fewer within killSyncWait after meanwhile, it does
+// so at the end of that. If meanwhile fails by itself, or the caller gives up, no store is killed.
+func (c *Cluster) killAtSync(ctx context.Context, places []*storePlace, p fault.Power, meanwhile func() error) error {
 	random := c.newRand()
-	if f.Kill.Sync > 0 {
-		at := places[slices.IndexFunc(places, (*storePlace).running)].FS()
-		left := make(chan wreckage, 1)
-		var begun atomic.Int64
-		var done atomic.Bool
-		at.BeforeSync(func(int64) {
-			if begun.Add(1) == int64(f.Kill.Sync) && done.CompareAndSwap(false, true) {
-				left <- c.cutPower(places, f.Kill.Keep, random)
+	var disks []*disk.FS
+	for _, n := range places {
+		disks = append(disks, n.FS())
+	}
+	if c.journalFS != nil && len(places) == len(c.nodes) {
+		disks = append(disks, c.journalFS)
+	}
+	left := make(chan wreckage, 1)
+	var begun atomic.Int64
+	var done atomic.Bool
+	for _, fs := range disks {
+		fs.BeforeSync(func(int64) {
+			if begun.Add(1) == int64(p.Sync) && done.CompareAndSwap(false, true) {
+				left <- c.cutPower(places, p.Keep, random, true)
 			}
 		})
+	}
+	err := meanwhile()
+	if err == nil {
 		wait := time.NewTimer(killSyncWait)
 		defer wait.Stop()
 		select {
@@ -124,14 +142,21 @@ func (c *Cluster) killStores(ctx context.Context, places []*storePlace, f fault.
 			return c.bury(r)
 		case <-wait.C:
 		case <-ctx.Done():
+			err = context.Cause(ctx)
 		case <-c.closing:
-		}
-		at.BeforeSync(nil)
-		if !done.CompareAndSwap(false, true) {
-			return c.bury(<-left)
+			err = ErrClosed
 		}
 	}
-	return c.bury(c.cutPower(places, f.Kill.Keep, random))
+	for _, fs := range disks {
+		fs.BeforeSync(nil)
+	}
+	switch {
+	case !done.CompareAndSwap(false, true):
+		return c.bury(<-left)
+	case err != nil:
+		return err
+	}
+	return c.bury(c.cutPower(places, p.Keep, random, false))
 }
 
 // wreckage is what a kill leaves.
@@ -141,15 +166,21 @@ type wreckage struct {
 	journal *disk.FS   // nil unless the whole process was killed, and had a journal
 }
 
-// cutPower kills stores at this instant. It may run in the middle of a sync, and waits for nothing.
-func (c *Cluster) cutPower(places []*storePlace, keep fault.Portion, random *rand.Rand) wreckage {
+// cutPower kills stores at this instant, which may be in the middle of a sync. It waits for nothing.
+func (c *Cluster) cutPower(places []*storePlace, keep fault.Portion, random *rand.Rand, inSync bool) wreckage {
+	c.anyFailed.Store(true) // without wal_sync always, a kill tears data
+	if f := c.hooks.Killed; f != nil {
+		f(stores(places), inSync)
+	}
 	left := wreckage{places: places}
 	percent := int(keep*100 + 0.5)
 	for _, n := range places {
-		n.Condemn()
-		left.disks = append(left.disks, n.FS())
+		n.mu.Lock()
+		n.turnAway()
+		left.disks = append(left.disks, n.fs)
+		n.mu.Unlock()
 	}
-	if len(places) == len(c.nodes) && c.journalFS != nil && c.journal != nil {
+	if len(places) == len(c.nodes) && c.journalFS != nil {
 		left.journal, left.disks = disk.CrashTogether(percent, random, c.journalFS, left.disks...)
 		return left
 	}
@@ -163,43 +194,56 @@ func (c *Cluster) cutPower(places []*storePlace, keep fault.Portion, random *ran
 func (c *Cluster) bury(left wreckage) error {
 	var errs []error
 	for i, n := range left.places {
-		errs = append(errs, n.Stop(), left.disks[i].Lose())
+		errs = append(errs, n.stop(), left.disks[i].Lose())
 		n.Move(left.disks[i], n.dir)
 		n.ended(fault.Kill)
 	}
 	if left.journal != nil {
-		errs = append(errs, c.journal.Close())
+		if c.journal != nil {
+			errs = append(errs, c.journal.Close())
+		}
 		c.journal, c.journalFS, c.dead = nil, left.journal, true
 	}
 	return errors.Join(errs...)
 }
 
-// startStores starts stores again: what a store that runs has begun ends first, cleanly.
-func (c *Cluster) startStores(_ context.Context, places []*storePlace, _ fault.Fault) error {
+// startStores starts stores again: what a store that runs has begun ends first, cleanly. With f.Kill.Sync it kills
+// them in the middle of a sync of the start, or of what follows.
+func (c *Cluster) startStores(ctx context.Context, places []*storePlace, f fault.Fault) error {
 	if err := noneHangs(places); err != nil {
 		return err
 	}
+	var stopped error
+	for _, n := range places {
+		ran := n.running()
+		if err := n.stop(); ran { // a store that has failed may still be closing
+			stopped = errors.Join(stopped, err)
+		}
+		if fs := n.FS(); fs.Failed() != nil { // after a failed sync, only what was synced before is known to be there
+			left := fs.Crash(0, c.newRand())
+			stopped = errors.Join(stopped, left.Lose())
+			n.Move(left, n.dir)
+		}
+	}
+	start := func() error { return c.openStores(places) }
+	if f.Kill.Sync == 0 {
+		return errors.Join(stopped, start())
+	}
+	return errors.Join(stopped, c.killAtSync(ctx, places, f.Kill, start))
+}
+
+// openStores opens stores that do not run, and the journal first if the process was killed.
+func (c *Cluster) openStores(places []*storePlace) error {
 	if c.dead {
 		if err := c.openJournal(); err != nil {
 			return fmt.Errorf("the process starts again: %w", err)
 		}
 		c.dead = false
 	}
-	errs := make([]error, len(places))
-	for i, n := range places {
-		ran := n.running()
-		if err := n.Stop(); ran { // a store that has failed may still be closing
-			errs[i] = err
-		}
-		if fs := n.FS(); fs.Failed() != nil { // after a failed sync, only what was synced before is known to be there
-			left := fs.Crash(0, c.newRand())
-			errs[i] = errors.Join(errs[i], left.Lose())
-			n.Move(left, n.dir)
-		}
-	}
-	for i, n := range places {
-		if err := n.Start(); err != nil {
-			errs[i] = errors.Join(errs[i], err)
+	var errs []error
+	for _, n := range places {
+		if err := n.restart(); err != nil {
+			errs = append(errs, err)
 			n.mu.Lock()
 			if n.failure == nil {
 				n.failure = err
@@ -209,4 +253,12 @@ func (c *Cluster) startStores(_ context.Context, places []*storePlace, _ fault.F
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// stores returns the numbers of the stores of places.
+func stores(places []*storePlace) (ids []topology.StoreID) {
+	for _, n := range places {
+		ids = append(ids, n.id)
+	}
+	return ids
 }

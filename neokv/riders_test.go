@@ -230,12 +230,7 @@ func killLeader(t *testing.T, c *Cluster, random *rand.Rand) *storePlace {
 			victim = n
 		}
 	}
-	victim.Condemn()
-	left := victim.FS().Crash(random.IntN(101), random)
-	if err := errors.Join(victim.Stop(), left.Lose()); err != nil {
-		t.Fatal(err)
-	}
-	victim.Move(left, victim.Dir())
+	do(t, c, fmt.Sprintf("kill %d keep=%d%%", victim.id, random.IntN(101)))
 	return victim
 }
 
@@ -283,9 +278,7 @@ func TestClientsRideThroughKills(t *testing.T) {
 					})
 				}
 				l.progress(t, int64(random.IntN(5000)))
-				if err := victim.Start(); err != nil {
-					t.Fatal(err)
-				}
+				do(t, c, fmt.Sprint("restart ", victim.id))
 				for _, n := range c.nodes {
 					if err := n.store.Load().AwaitReplicas(t.Context()); err != nil {
 						t.Fatal(err)
@@ -335,7 +328,7 @@ func TestAddressOfADownStore(t *testing.T) {
 						own = key
 					}
 				}
-				if err := n.Stop(); err != nil {
+				if err := n.stop(); err != nil {
 					t.Fatal(err)
 				}
 				got, err := ask(n, "GET "+own)
@@ -345,7 +338,7 @@ func TestAddressOfADownStore(t *testing.T) {
 				case !standIn && !errors.Is(err, syscall.ECONNREFUSED):
 					t.Errorf("the address answers %q, %v; want that it refuses", got, err)
 				}
-				if err := n.Start(); err != nil {
+				if err := n.restart(); err != nil {
 					t.Fatal(err)
 				}
 				waitFor(t, 20*time.Second, "an answer of the store itself", func() bool {

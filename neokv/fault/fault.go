@@ -61,10 +61,11 @@ type Fault struct {
 	Matrix string        // network: the name of a matrix, "" for none
 }
 
-// Power says how a store is killed.
+// Power says how stores are killed, at once or, by kill and restart with Sync, in the middle of a sync: the Sync-th of
+// all that the stores of the fault make from its beginning on. If they make fewer in two seconds, they die after these.
 type Power struct {
 	Keep Portion `form:"keep=SHARE" help:"share of what the store has not synced that its disk keeps"`
-	Sync int     `form:"sync=N" help:"kill it in the middle of its n-th sync from now, in place of at once"`
+	Sync int     `form:"sync=N" help:"kill in the middle of the n-th sync from now, in place of at once"`
 }
 
 // Net says what is wrong with the way from one store to another. The zero value is a good way.
@@ -138,7 +139,8 @@ type verbRow struct {
 var rows = []verbRow{
 	{Stop, "stop stores cleanly", []arg{stores}, another(Restart), drawOne},
 	{Kill, "cut the power of stores: what they have not synced is gone", []arg{stores, power}, another(Restart), drawKill},
-	{Restart, "start stores again, or stop and start those that run", []arg{stores}, nil, nil},
+	{Restart, "start stores again, or stop and start those that run; with sync, kill them as they start",
+		[]arg{stores, power}, nil, nil},
 	{Pause, "stop the processes of stores as SIGSTOP would", []arg{stores}, another(Resume), drawOne},
 	{Resume, "let paused stores go on", []arg{stores}, nil, nil},
 	{Transfer, "move the leadership of a region to a store, where it stays until heal", []arg{region, target}, nil,

@@ -47,10 +47,11 @@ type FS struct {
 	afterSync  atomic.Pointer[func(int64)]
 	beforeRead atomic.Pointer[func()]
 	drive      atomic.Pointer[drive] // nil while the disk is good
-	ended      chan struct{}         // closed when failing
-	unsynced   *unsynced             // of the machine's disk; nil in memory
-	usages     *usages               // likewise
-	lost       func() error          // see Lose; nil for none
+	waitInLog  bool
+	ended      chan struct{} // closed when failing
+	unsynced   *unsynced     // of the machine's disk; nil in memory
+	usages     *usages       // likewise
+	lost       func() error  // see Lose; nil for none
 	prefixes   *prefixes
 
 	beforeUsage atomic.Pointer[func()]

@@ -42,6 +42,24 @@ func (f *FS) SetDrive(d fault.Drive, random *rand.Rand) {
 	}
 }
 
+// WaitInLog says, before the file system is used, whether a disk that is slow or hangs waits in LogWait's function
+// alone, and not in each operation.
+func (f *FS) WaitInLog(on bool) { f.waitInLog = on }
+
+// LogWait returns what the log calls while no lock is held: with WaitInLog, a function that waits while the disk hangs
+// and, with sync, for as long as a write of 4 KiB takes. Else it returns nil.
+func (f *FS) LogWait() func(sync bool) {
+	if !f.waitInLog {
+		return nil
+	}
+	return func(sync bool) {
+		f.hang()
+		if sync {
+			f.delay(4 << 10)
+		}
+	}
+}
+
 // Drive returns what is wrong with the disk.
 func (f *FS) Drive() fault.Drive {
 	if d := f.drive.Load(); d != nil {
@@ -50,9 +68,16 @@ func (f *FS) Drive() fault.Drive {
 	return fault.Drive{}
 }
 
-// busy waits for as long as the drive takes longer for an operation on n bytes than a good one. It returns early when
-// the file system is fenced, or the fault replaced.
+// busy is delay, unless the drive waits elsewhere.
 func (f *FS) busy(n int) {
+	if !f.waitInLog {
+		f.delay(n)
+	}
+}
+
+// delay waits for as long as the drive takes longer for an operation on n bytes than a good one. It returns early when
+// the file system is fenced, or the fault replaced.
+func (f *FS) delay(n int) {
 	d := f.drive.Load()
 	if d == nil {
 		return

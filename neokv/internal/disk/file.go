@@ -153,9 +153,9 @@ func (x *file) sync(dataOnly bool) error {
 			return nil
 		}
 	}
-	if fs.drive.Load() != nil {
+	if fs.drive.Load() != nil && !fs.waitInLog {
 		fs.hang()
-		fs.busy(0)
+		fs.delay(0)
 		if fs.fenced.Load() != nil {
 			return nil
 		}

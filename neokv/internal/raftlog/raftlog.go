@@ -39,14 +39,12 @@ type Options struct {
 	Applied func(topology.RegionID) (uint64, error)
 	// Fence is called with a read error or a checksum mismatch, and fences the store.
 	Fence func(error)
+	// Wait waits for a disk while no lock is held: before a round is written, and again, with sync, before it is synced,
+	// unless the round has a snapshot. It may be nil.
+	Wait func(sync bool)
 	// Stalls notes the rounds that are synced.
-	Stalls *Stalls
-	// Store is the store whose log it is, for BeforeSave and BeforeSync.
-	Store topology.StoreID
-	// Tests make the disk slow by functions that block. BeforeSave is called before anything of a round is written, while
-	// no lock is held, and BeforeSync before a round is committed with a sync. nil: not called.
-	BeforeSave, BeforeSync func(topology.StoreID)
-	Mistakes               Mistakes
+	Stalls   *Stalls
+	Mistakes Mistakes
 }
 
 // Mistakes are errors in the logic of a log store that a test plants, to see that a checker finds them. None by
@@ -142,9 +140,9 @@ func (l *Log) SaveRaftState(updates []pb.Update, _ uint64) error {
 		l.pretend(updates)
 		return nil
 	}
-	if f := l.o.BeforeSave; f != nil {
+	if l.o.Wait != nil {
 		l.o.Stalls.begin()
-		f(l.o.Store)
+		l.o.Wait(false)
 		l.o.Stalls.end()
 	}
 	if err := l.save(updates); err != nil {
@@ -205,8 +203,8 @@ func (l *Log) save(updates []pb.Update) error {
 	}
 	l.o.Stalls.begin()
 	defer l.o.Stalls.end()
-	if f := l.o.BeforeSync; f != nil {
-		f(l.o.Store)
+	if l.o.Wait != nil && held == nil {
+		l.o.Wait(true)
 	}
 	return l.commit(b, !l.o.Mistakes.LateSync || l.rounds.Load()%2 == 0)
 }

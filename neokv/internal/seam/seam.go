@@ -1,15 +1,13 @@
 // Package seam is where the tests of this module take hold of a cluster from outside of package neokv.
 //
-// A test puts Hooks into neokv.Config. They say which mistakes the cluster makes, which functions of the test it calls
-// and where, and how far its clocks disagree. Start sets Cluster: with it the test cuts links, kills stores and starts
-// them again. A program that uses package neokv cannot name these types, so its clusters run without them. For the
-// command line, package torture alone plants mistakes.
+// A test puts Hooks into neokv.Config. Their first half says which mistakes the cluster makes and which functions it
+// calls at which points. Start fills in the second half, Cluster: with it the test looks into the stores. A program that
+// uses package neokv cannot name these types, so its clusters run without them.
 package seam
 
 import (
-	"time"
-
 	"neokv.dev/neokv/internal/disk"
+	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/server"
 	"neokv.dev/neokv/internal/store"
 	"neokv.dev/neokv/internal/topology"
@@ -19,12 +17,19 @@ import (
 // Hooks belong to one cluster. Their zero value changes nothing.
 type Hooks struct {
 	Mistakes Mistakes
-	Store    store.Hooks // of every store
-	// ClockAhead returns how far the clock of a store is ahead, beside what faults do to it. nil: not at all.
-	ClockAhead func(topology.StoreID) time.Duration
-	// JournalBytes is the length of a segment of the journal that the stores of a cluster in memory share; 0 for no
-	// journal.
-	JournalBytes int64
+	Region   region.Hooks // of every replica
+	// JournalBytes is called at each start of the process: at the boot, and when the first store starts after all were
+	// killed. It returns the length of a segment of the journal that the stores of a cluster in memory share, or 0 for
+	// none until the next start. It is nil for a cluster that never has one.
+	JournalBytes func() int64
+	// VirtualTime makes a disk that is slow or hangs wait only where the log is saved, while no lock is held. Virtual
+	// time stands still while a goroutine waits for a lock.
+	VirtualTime bool
+	// Killed is called at the instant at which stores lose their power, and told whether that is in the middle of a sync.
+	// It must not wait.
+	Killed func(stores []topology.StoreID, inSync bool)
+	// Starting is called before a store starts again.
+	Starting func(topology.StoreID)
 
 	// Cluster is set by Start before it opens the first store.
 	Cluster Inside
@@ -38,22 +43,14 @@ type Mistakes struct {
 }
 
 // Inside is the inside of a running cluster. Inside and StorePlace are interfaces because package neokv, which has the
-// types, stands above this one. A caller kills all stores before it ends the journal or opens it.
+// types, stands above this one.
 type Inside interface {
 	// Nodes returns the places of the stores, by store number. They are the same as long as the cluster exists.
 	Nodes() []StorePlace
-	// Network carries the messages between stores; links are cut, delayed and disturbed there.
+	// Network carries the messages between stores; a test holds some of them there.
 	Network() *transport.Network
 	// HeldForClients returns how many bytes the stores and the proxy hold for their clients.
 	HeldForClients() int64
-
-	// Journal returns the disk of the journal in memory, nil if there has been none, and whether the journal is open.
-	Journal() (fs *disk.FS, open bool)
-	// EndJournal closes the journal, if it is open. From then on left is the journal's disk.
-	EndJournal(left *disk.FS) error
-	// OpenJournal replays the journal into the stores' logs, as the start of a process does. Then it begins a new
-	// journal with segments of so many bytes, or none if shared is false.
-	OpenJournal(bytes int64, shared bool) error
 }
 
 // StorePlace is a store's place in a cluster. It outlives the store, which may be killed and started again.
@@ -71,12 +68,4 @@ type StorePlace interface {
 	Dir() string
 	// Move gives the place another disk and folder, for the next start.
 	Move(fs *disk.FS, dir string)
-
-	// Condemn begins a kill: the store refuses clients, and nobody is told when it fails. It may run in the middle of
-	// a sync.
-	Condemn()
-	// Stop ends the store, if it runs, and waits for its end.
-	Stop() error
-	// Start opens the store again, on the address that it had.
-	Start() error
 }

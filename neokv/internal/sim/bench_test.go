@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"testing"
 	"testing/synctest"
@@ -52,7 +53,7 @@ func TestBenchVerifiesUnderKills(t *testing.T) {
 				// what a replica holds might stop its store before bench verifies anything.
 				p.settings = []setting{{"raft.snapshot_entries", "1000000"}, {"raft.read_sets", "false"}}
 			}
-			p.clients, p.faults = 0, []happening{{run: load}, {run: earlyBlackouts(!x.planted)}}
+			p.clients, p.repeats, p.faults = 0, nil, []happening{{run: load}, {run: earlyBlackouts(!x.planted)}}
 			err = s.record(p, x.planted, virtual, func(run func()) { synctest.Test(t, func(*testing.T) { run() }) })
 			var v *results.Verified
 			if len(sum.Groups) > 0 {
@@ -82,14 +83,12 @@ func TestBenchVerifiesUnderKills(t *testing.T) {
 func earlyBlackouts(turns bool) func(*sim, *rand.Rand) {
 	return func(s *sim, random *rand.Rand) {
 		for i := 0; i < 8 && s.sleep(time.Duration(500+random.IntN(500))*time.Millisecond); i++ {
-			victims := s.nodes
+			victims := "all"
 			if turns && i%2 > 0 {
-				victims = victims[i%len(victims):][:1]
+				victims = fmt.Sprint(1 + i%len(s.nodes))
 			}
-			s.kill(0, random, victims...)
-			for _, n := range victims {
-				s.restart(n)
-			}
+			s.do("kill %s", victims)
+			s.do("restart %s", victims)
 		}
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	pb "github.com/lni/dragonboat/v4/raftpb"
+
 	"neokv.dev/neokv"
 	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/topology"
@@ -56,9 +58,8 @@ func inBubbleWith(t *testing.T, k *settings.Settings, hooks seam.Hooks, test fun
 	synctest.Test(t, func(t *testing.T) {
 		s := &sim{seed: 1, config: neokv.Config{NoSockets: true, Settings: k}, h: newHistory(io.Discard)}
 		s.starts = s.random(8)
-		hooks.JournalBytes = journalBytes(s.starts)
+		s.hook(&hooks)
 		s.attach(start(t, neokv.Config{InMemory: true, NoSockets: true, Seed: 1, Settings: k, Hooks: &hooks}), &hooks)
-		s.lives = make([]atomic.Uint64, len(s.nodes))
 		c := s.newCaller(1)
 		defer c.close()
 		test(t, s, c)
@@ -192,6 +193,27 @@ func (s *sim) nearby(i int) string {
 	for n := i; ; n += 100_000 {
 		if key := strconv.Itoa(n); slots.Contains(topology.SlotOf([]byte(key))) {
 			return key
+		}
+	}
+}
+
+// transfer asks the leader of a region once to hand over to a store, and does not wait.
+func (s *sim) transfer(r topology.RegionID, to seam.StorePlace) {
+	from, _ := s.leader(r)
+	if from == nil || from == to {
+		return
+	}
+	if st := from.Store(); st != nil {
+		s.h.note("transfer region %d from %d to %d: %v", r, from.ID(), to.ID(), st.Transfer(r, to.ID()))
+		s.count(&s.stats.Transfers)
+	}
+}
+
+// hold lets match choose Raft messages that wait at their senders for d; d = 0 ends that.
+func (s *sim) hold(d time.Duration, match func(*pb.Message) bool) {
+	for _, a := range s.nodes {
+		for _, b := range s.others(a) {
+			s.inside.Network().Hold(a.ID(), b.ID(), d, match)
 		}
 	}
 }

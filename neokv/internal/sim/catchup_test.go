@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"neokv.dev/neokv"
+	"neokv.dev/neokv/fault"
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/seam"
@@ -56,28 +57,10 @@ func TestCatchUp(t *testing.T) {
 	const regions = 2
 	for _, x := range []struct {
 		name         string
-		leave, enter func(t *testing.T, c seam.Inside, n seam.StorePlace)
+		leave, enter fault.Fault
 	}{
-		{"stopped", func(t *testing.T, _ seam.Inside, n seam.StorePlace) {
-			if err := n.Stop(); err != nil {
-				t.Fatal(err)
-			}
-		}, func(t *testing.T, _ seam.Inside, n seam.StorePlace) {
-			if err := n.Start(); err != nil {
-				t.Fatal(err)
-			}
-		}},
-		{"cut off", func(_ *testing.T, c seam.Inside, n seam.StorePlace) {
-			for _, o := range c.Nodes()[:2] {
-				c.Network().Cut(n.ID(), o.ID())
-				c.Network().Cut(o.ID(), n.ID())
-			}
-		}, func(_ *testing.T, c seam.Inside, n seam.StorePlace) {
-			for _, o := range c.Nodes()[:2] {
-				c.Network().Heal(n.ID(), o.ID())
-				c.Network().Heal(o.ID(), n.ID())
-			}
-		}},
+		{"stopped", fault.Fault{Verb: fault.Stop, Stores: []int{3}}, fault.Fault{Verb: fault.Restart, Stores: []int{3}}},
+		{"cut off", fault.Fault{Verb: fault.Partition, Stores: []int{3}}, fault.Fault{Verb: fault.Mend, Stores: []int{3}}},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			k := settings.Default()
@@ -131,7 +114,9 @@ func TestCatchUp(t *testing.T) {
 				at[r], received[r] = replicaOn(victim, r).Applied(), replicaOn(victim,
 					r).Counters().SnapshotsReceived.Load()
 			}
-			x.leave(t, hooks.Cluster, victim)
+			if _, err := c.Inject(t.Context(), x.leave); err != nil {
+				t.Fatal(err)
+			}
 			until(t, "progress of the others", func() bool {
 				for r := topology.RegionID(1); r <= regions; r++ {
 					for _, n := range nodes[:2] {
@@ -142,7 +127,9 @@ func TestCatchUp(t *testing.T) {
 				}
 				return true
 			})
-			x.enter(t, hooks.Cluster, victim)
+			if _, err := c.Inject(t.Context(), x.enter); err != nil {
+				t.Fatal(err)
+			}
 			for r := topology.RegionID(1); r <= regions; r++ {
 				until(t, "snapshot", func() bool {
 					replica := replicaOn(victim, r)

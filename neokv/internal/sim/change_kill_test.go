@@ -6,24 +6,25 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"neokv.dev/neokv/fault"
-	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/seam"
 )
 
-// TestChangeKills splits a region, or merges it with a neighbour, and kills a store, or all, at each sync from the
-// beginning on until the change is over, one run each. Each time the stores start again. Then the change must come to
+// TestChangeKills splits a region, or merges it with a neighbour, and kills a store at each of its syncs from the
+// beginning on until the change is over, or all stores at every third of theirs, one run each. Each time the stores start again. Then the change must come to
 // an end, the regions be a partition of the slots, no acknowledged write be lost, and the replicas hold the same.
 func TestChangeKills(t *testing.T) {
 	for _, change := range []string{"split 1", "merge 1"} {
 		for _, who := range []struct {
 			name    string
-			journal bool // the stores share their syncs, and the kill comes in one of those
-			atLeast int  // kills
+			journal bool // the stores share their syncs; the kill may come in one of the journal's
+			step    int64
+			atLeast int // kills
 		}{
-			{"leader", false, 25}, {"follower", false, 25}, {"all", false, 25}, {"all", true, 25},
+			{"leader", false, 1, 25}, {"follower", false, 1, 25}, {"all", false, 3, 25}, {"all", true, 3, 25},
 		} {
 			name := fmt.Sprintf("%s/%s", change, who.name)
 			if who.journal {
@@ -32,16 +33,16 @@ func TestChangeKills(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				kills, most := 0, int64(1000)
-				step := int64(1)
+				step := who.step
 				if testing.Short() {
-					step = 7
+					step *= 7
 				}
 				for k := int64(1); k < most && !t.Failed(); k += step {
 					sprung := false
 					settings := simSettings()
 					settings.Engine.SharedSync = who.journal
 					inBubbleWith(t, settings, seam.Hooks{}, func(t *testing.T, s *sim, c *caller) {
-						sprung = s.killChanging(t, change, who.name, who.journal, k)
+						sprung = s.killChanging(t, change, who.name, k)
 					})
 					if !sprung {
 						break
@@ -59,7 +60,7 @@ func TestChangeKills(t *testing.T) {
 
 // killChanging carries out a change while a client writes, and kills stores at the k-th sync. It reports false if there
 // were fewer.
-func (s *sim) killChanging(t *testing.T, change, who string, journal bool, k int64) (sprung bool) {
+func (s *sim) killChanging(t *testing.T, change, who string, k int64) (sprung bool) {
 	s.epochs = []string{""}
 	random := rand.New(rand.NewPCG(uint64(k), 6))
 	do := func(text string) error {
@@ -108,37 +109,39 @@ func (s *sim) killChanging(t *testing.T, change, who string, journal bool, k int
 	}
 	time.Sleep(80 * time.Millisecond)
 	leader := s.leads(t)
-	var victims []seam.StorePlace
-	at := (*disk.FS)(nil)
+	victims := "all"
 	switch who {
 	case "leader":
-		victims = []seam.StorePlace{leader}
+		victims = fmt.Sprint(leader.ID())
 	case "follower":
-		victims = s.others(leader)[:1]
-	default:
-		victims = append([]seam.StorePlace{leader}, s.others(leader)...)
+		victims = fmt.Sprint(s.others(leader)[0].ID())
 	}
-	if at = victims[0].FS(); journal {
-		at, _ = s.inside.Journal()
-	}
-	x := s.setTrap(at, k, []int{0, 100, 50}[random.IntN(3)], random, victims...)
+	killed := make(chan error, 1)
+	until, enough := context.WithCancel(context.Background())
+	defer enough()
+	go func() {
+		f, err := fault.Parse(fmt.Sprintf("kill %s keep=%d%% sync=%d", victims, []int{0, 100, 50}[random.IntN(3)], k))
+		if err == nil {
+			err = s.inject(until, f)
+		}
+		killed <- err
+	}()
+	synctest.Wait() // until it counts syncs
 	over := make(chan error, 1)
 	go func() { over <- do(change) }()
-	var left *remains
 	var err error
 	ended := false
 	select {
-	case left = <-x.left:
+	case kill := <-killed:
+		sprung = kill == nil
 	case err = <-over:
 		ended = true
-		left = x.within(50 * time.Millisecond) // until what has become of it is cleaned up
+		time.AfterFunc(50*time.Millisecond, enough) // when what has become of it is cleaned up
+		sprung = <-killed == nil
 	}
-	if sprung = left != nil; sprung {
-		s.bury(*left)
+	if sprung {
 		time.Sleep(time.Duration(random.IntN(2)) * 400 * time.Millisecond)
-		for _, n := range victims {
-			s.restart(n)
-		}
+		s.do("restart %s", victims)
 	} else if err != nil {
 		t.Fatalf("%s: %v", change, err)
 	}

@@ -24,11 +24,8 @@ func TestPipelineAcrossACutLeader(t *testing.T) {
 		}
 		stuck, fine := "r{"+regionTags[0]+"}", "r{"+regionTags[1]+"}"
 		time.Sleep(time.Second)
-		for _, a := range s.nodes { // messages of region 1 come too late, all others in time
-			for _, b := range s.others(a) {
-				s.network.Hold(a.ID(), b.ID(), 10*time.Second, func(m *pb.Message) bool { return m.ShardID == 1 })
-			}
-		}
+		// Messages of region 1 come too late, all others in time.
+		s.hold(10*time.Second, func(m *pb.Message) bool { return m.ShardID == 1 })
 		nc, err := s.c.Dial(t.Context(), home.Addr())
 		if err != nil {
 			t.Fatal(err)
@@ -68,7 +65,7 @@ func TestPipelineOnAStuckLeader(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer nc.Close()
-		s.link(false, true, true, home, s.others(home)...)
+		s.do("partition %d all", home.ID())
 		begin := time.Now()
 		pipeline(t, nc, []string{"SET", key, "a"}, []string{"GET", key}, []string{"SET", key, "b"},
 			[]string{"GET", key})
@@ -91,13 +88,12 @@ func TestCutOffStore(t *testing.T) {
 		for i := range 3 {
 			s.move(1, s.nodes[i])
 			home := s.nodes[i]
-			others := s.others(home)
-			s.link(false, true, true, home, others...)
+			s.do("partition %d all", home.ID())
 			lonely := s.session(t, home)
 			lonely.want("MOVED ...", "GET", key)
 			lonely.want("MOVED ...", "GET", key)
 			lonely.want("MOVED ...", "GET", key)
-			s.link(true, true, true, home, others...)
+			s.do("mend %d all", home.ID())
 			time.Sleep(2 * time.Second)
 
 			leader, _ := s.leader(1)
@@ -105,7 +101,7 @@ func TestCutOffStore(t *testing.T) {
 				t.Fatal("no leader")
 			}
 			deaf := s.others(leader)[i%2]
-			s.link(false, true, true, deaf, leader)
+			s.do("partition %d %d", deaf.ID(), leader.ID())
 			time.Sleep(2 * time.Second)
 			x := s.session(t, deaf)
 			var replies []string
@@ -123,7 +119,7 @@ func TestCutOffStore(t *testing.T) {
 			if !dead && (n == 0 || n < 3 && !alone) {
 				t.Errorf("store %d, which does not hear store %d: %q; want %q", deaf.ID(), leader.ID(), replies, want)
 			}
-			s.link(true, true, true, deaf, leader)
+			s.do("mend %d %d", deaf.ID(), leader.ID())
 			time.Sleep(2 * time.Second)
 		}
 	})
@@ -144,9 +140,9 @@ func TestDeadLeaderOfMeta(t *testing.T) {
 				})
 			}
 			all(true)
-			s.kill(0, s.random(1), victim)
+			s.do("kill %d", victim.ID())
 			all(false)
-			s.restart(victim)
+			s.do("restart %d", victim.ID())
 			all(true)
 		}
 	})
@@ -165,7 +161,7 @@ func TestCloseWithoutQuorum(t *testing.T) {
 		home, _ := s.leader(1)
 		key := "r{" + regionTags[0] + "}"
 		time.Sleep(3 * time.Second) // leases end
-		s.link(false, true, true, home, s.others(home)...)
+		s.do("partition %d all", home.ID())
 		for _, command := range []string{"SET " + key + " v\r\n", "GET " + key + "\r\n", "INCR " + key + "\r\n"} {
 			nc, err := s.c.Dial(context.Background(), home.Addr())
 			if err != nil {

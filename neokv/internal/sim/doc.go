@@ -2,10 +2,10 @@
 // and what its stores hold. Its tests and neokv torture (torture.go, by way of package torture) drive it: batch.go runs
 // seeds in child processes (child.go), and shrink.go makes a scenario that fails smaller.
 //
-// A plan (plan.go) says what clients do (load.go) and which faults happen beside them (fault_*.go), some of which
-// kill stores (kill.go). Or faults follow a schedule (schedule.go, carry.go), which the seed may draw (draw.go).
-// Clients (caller.go) write down what they asked and were answered (history.go). Then the checkers look for evidence of
-// a mistake (evidence.go):
+// A plan (plan.go) says what clients do (load.go), and which faults happen to the cluster in a schedule (schedule.go),
+// which the seed may draw (draw.go). The cluster carries them out (inject.go). What follows the state of the run stands
+// in fault_*.go. Clients (caller.go) write down what they asked and were answered (history.go). Then the checkers look
+// for evidence of a mistake (evidence.go):
 //
 //   - linearizable.go checks the history of each key against a model of what commands do (model.go, cells.go,
 //     expiry.go).
@@ -24,7 +24,7 @@
 //	go test ./neokv/internal/sim -run 'TestVirtual$'                                a fixed batch of seeds
 //	go test ./neokv/internal/sim -run 'TestVirtual$' -sim.seeds=1000 -timeout=2h    more of them, from -sim.first on
 //	go test ./neokv/internal/sim -run 'TestVirtual$' -sim.seed=123 -v               one seed; -count=20 repeats it
-//	go test ./neokv/internal/sim -run 'TestVirtual$' -sim.plan='3 clients, reads 1, writes 1, kill stores'
+//	go test ./neokv/internal/sim -run 'TestVirtual$' -sim.plan='3 clients, reads 1, writes 1, draws kill every 1s'
 //	go test ./neokv/internal/sim -run 'TestVirtual$' -sim.plan=lease-promise -sim.planted -sim.seed=2 -v
 //	go test ./neokv/internal/sim -run 'TestVirtual$' -sim.plan=torture -sim.seed=7  a seed of neokv torture
 //	go test ./neokv/internal/sim -run TestPowerCuts -sim.cuts=2000 -v               power cuts of all stores, counted

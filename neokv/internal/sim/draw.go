@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -43,14 +44,13 @@ func checkDrawn(kinds []string) error {
 	return nil
 }
 
-// draw returns the scenario that a seed draws, for a run of some length. A scenario that does not leave it to the seed
-// stays as it is.
+// draw returns the scenario with all that it leaves to the seed, for a run of some length.
 //
 // A seed takes each kind of fault or leaves it out, at random: what goes wrong under few faults may have no time to
 // under many.
 func (x scenario) draw(seed uint64, length time.Duration) scenario {
 	if x.drawn == nil {
-		return x
+		return x.fill(rand.New(rand.NewPCG(seed, 53)), length)
 	}
 	r := rand.New(rand.NewPCG(seed, 50))
 	has := func(kind string) bool {
@@ -58,23 +58,9 @@ func (x scenario) draw(seed uint64, length time.Duration) scenario {
 	}
 	if has(scripted) && (len(x.drawn) == 1 && x.drawn[0] == scripted || r.IntN(4) == 0) {
 		all := scriptedScenarios()
-		return all[r.IntN(len(all))]
+		return all[r.IntN(len(all))].fill(r, length)
 	}
-	shape := shapes[0]
-	if n := r.IntN(8); n < len(shapes) {
-		shape = shapes[n]
-	}
-	out := scenario{
-		tcp: r.IntN(4) == 0, skewed: r.IntN(2) == 0,
-		clients: 6, proxy: 3,
-		settings: []setting{
-			{"cluster.stores", fmt.Sprint(shape.Stores)}, {"cluster.replicas", fmt.Sprint(shape.Replicas)},
-			{"raft.max_inflight", []string{"1", "2", "4", "16"}[r.IntN(4)]},
-		},
-	}
-	if r.IntN(3) == 0 {
-		out.settings = append(out.settings, setting{"raft.batch_max_ops", fmt.Sprint(1 + r.IntN(4))})
-	}
+	out := scenario{anyShape: true, tcp: r.IntN(4) == 0, skewed: r.IntN(2) == 0, clients: 6, proxy: 3}
 	if r.IntN(8) == 0 {
 		out.settings = append(out.settings, setting{"raft.read_sets", "false"})
 	}
@@ -93,35 +79,86 @@ func (x scenario) draw(seed uint64, length time.Duration) scenario {
 		out.faults = append(out.faults, faults[slices.IndexFunc(faults,
 			func(f happening) bool { return f.phrase == stallPhrase })])
 	}
-	verbs := slices.DeleteFunc(fault.Drawn(), func(v fault.Verb) bool { return !has(string(v)) || changesBounds(v) })
-	chosen := slices.DeleteFunc(slices.Clone(verbs), func(fault.Verb) bool { return r.IntN(2) == 0 })
+	var verbs, chosen []string
+	for _, v := range fault.Drawn() {
+		if !has(string(v)) {
+			continue
+		}
+		verbs = append(verbs, string(v))
+		// Regions split and merge in three seeds of four. Other faults leave both in a different state if they hit them.
+		if likely := v == fault.Split || v == fault.Merge; likely && r.IntN(4) > 0 || !likely && r.IntN(2) == 0 {
+			chosen = append(chosen, string(v))
+		}
+	}
 	if len(chosen) == 0 && len(verbs) > 0 {
 		chosen = verbs[r.IntN(len(verbs)):][:1]
 	}
-	// Regions split and merge in three seeds of four. Other faults leave both in a different state if they hit them.
-	bounds := rand.New(rand.NewPCG(seed, 52))
-	for _, v := range []fault.Verb{fault.Split, fault.Merge} {
-		if has(string(v)) && (bounds.IntN(4) > 0 || len(verbs)+len(chosen) == 0) {
-			chosen = append(chosen, v)
-		}
+	if len(chosen) > 0 {
+		out.draws = []draws{{strings.Join(chosen, " "), 300 * time.Millisecond << r.IntN(4)}}
 	}
-	out.schedule = fault.Draw(r, fault.DrawOptions{
-		Stores: shape.Stores, Regions: 2 * simRegions, Length: length, Verbs: chosen,
-		Gap: 300 * time.Millisecond << r.IntN(4), Slots: splitSlots,
-	})
-	// It comes last, so that the seeds of before have the same schedules.
-	if d := leaderReturns[r.IntN(len(leaderReturns))]; d > 0 {
-		out.settings = append(out.settings, setting{"raft.leader_return", d.String()})
-	}
-	// From a source of its own, for the same reason: one seed in four, since one in four has returned above.
-	if rand.New(rand.NewPCG(seed, 51)).IntN(3) == 0 {
+	if r.IntN(4) == 0 {
 		out.chats = 3
 	}
-	return out
+	return out.fill(r, length)
 }
 
-// changesBounds reports whether a fault splits or merges regions.
-func changesBounds(v fault.Verb) bool { return v == fault.Split || v == fault.Merge }
+// fill returns the scenario with the shape of the cluster, the clocks and the schedule that it leaves to chance.
+func (x scenario) fill(r *rand.Rand, length time.Duration) scenario {
+	if x.anyShape {
+		x.settings = append(drawShape(r), x.settings...)
+	}
+	k := simSettings()
+	if err := x.set(k); err != nil {
+		panic(err) // parseScenario has tried each
+	}
+	all := slices.Clone(x.schedule)
+	if x.skewed {
+		most := []time.Duration{0, 50 * time.Millisecond, time.Second, 5 * time.Second}[r.IntN(4)]
+		for i := range k.Cluster.Stores {
+			ahead := time.Duration((2*r.Float64() - 1) * float64(most)).Truncate(time.Millisecond)
+			clock := fault.Fault{Verb: fault.Clock, Stores: []int{i + 1}, Ahead: ahead}
+			all = append(all, fault.FaultEvent{Fault: clock})
+		}
+	}
+	for _, d := range x.draws {
+		o := fault.DrawOptions{Stores: k.Cluster.Stores, Regions: 2 * simRegions, Length: length, Gap: d.gap, Slots: splitSlots}
+		for _, verb := range strings.Fields(d.verbs) {
+			o.Verbs = append(o.Verbs, fault.Verb(verb))
+		}
+		all = append(all, fault.Draw(r, o)...)
+	}
+	for _, e := range x.repeats {
+		next := func() time.Duration {
+			return max(time.Millisecond, (e.At/2 + time.Duration(r.Int64N(int64(e.At)))).Truncate(time.Millisecond))
+		}
+		for at := next(); at < length; at += next() + e.For {
+			all = append(all, fault.FaultEvent{At: at, For: e.For, Fault: e.Fault})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b fault.FaultEvent) int { return cmp.Compare(a.At, b.At) })
+	x.anyShape, x.skewed, x.draws, x.repeats, x.schedule = false, false, nil, nil, all
+	return x
+}
+
+// drawShape draws the shape of the cluster, how many entries of a region may be in flight, how many commands an entry
+// takes, and whether leaders return.
+func drawShape(r *rand.Rand) (all []setting) {
+	shape := shapes[0]
+	if n := r.IntN(8); n < len(shapes) {
+		shape = shapes[n]
+	}
+	all = []setting{
+		{"cluster.stores", fmt.Sprint(shape.Stores)}, {"cluster.replicas", fmt.Sprint(shape.Replicas)},
+		{"raft.max_inflight", []string{"1", "2", "4", "16"}[r.IntN(4)]},
+	}
+	if r.IntN(3) == 0 { // pipelines travel in several entries
+		all = append(all, setting{"raft.batch_max_ops", fmt.Sprint(1 + r.IntN(4))})
+	}
+	if d := leaderReturns[r.IntN(len(leaderReturns))]; d > 0 {
+		all = append(all, setting{"raft.leader_return", d.String()})
+	}
+	return all
+}
 
 // generalLoads are the operations of the general plans.
 func generalLoads() (all [][]weighted) {

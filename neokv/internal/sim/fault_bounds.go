@@ -14,10 +14,10 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// changeTime bounds a split or a merge that a run asks for.
+// changeTime bounds a split, a merge or a transfer that a run asks for.
 const changeTime = 3 * time.Second
 
-// change splits or merges regions, until the schedule is over. An error is normal.
+// change splits or merges regions, or moves a leader, until the schedule is over. An error is normal.
 func (s *sim) change(f fault.Fault) error {
 	ctx, cancel := context.WithTimeout(context.Background(), changeTime)
 	defer cancel()
@@ -28,10 +28,7 @@ func (s *sim) change(f fault.Fault) error {
 		case <-ctx.Done():
 		}
 	}()
-	s.h.note("%s: begins", f)
-	_, err := s.c.Inject(ctx, f)
-	s.h.note("%s: %v", f, err)
-	return err
+	return s.inject(ctx, f)
 }
 
 // splitAt splits the region that has a slot, so that a new region begins there, unless one does already. It returns the
@@ -72,17 +69,6 @@ func (s *sim) mergeAll(region int) {
 	}
 }
 
-// changing splits and merges regions all the time.
-func changing(s *sim, random *rand.Rand) {
-	for s.sleep(time.Duration(20+random.IntN(400)) * time.Millisecond) {
-		if random.IntN(2) == 0 {
-			s.splitAt(topology.Slot(splitSlots[random.IntN(len(splitSlots))]))
-		} else if left := neighbours(s.regions()); len(left) > 0 {
-			s.change(fault.Fault{Verb: fault.Merge, Region: int(left[random.IntN(len(left))].ID)})
-		}
-	}
-}
-
 // latePushes holds a push that has been made under the bounds of its region, splits the list's slot off, pushes there,
 // and lets the first push go on, which then stands behind the split in the log of the region that has lost the slot.
 func latePushes(s *sim, random *rand.Rand) {
@@ -98,7 +84,7 @@ func latePushes(s *sim, random *rand.Rand) {
 		if home == nil {
 			continue
 		}
-		s.hold(owner.ID, term, func() error {
+		s.holdWrite(owner.ID, term, func() error {
 			_, err := late.do(rpush, key, fmt.Sprintf("late-%d", n))
 			return err
 		}, func() {
@@ -199,7 +185,7 @@ func lateSweeps(s *sim, random *rand.Rand) {
 		left := s.ownerOf(empty)
 		home, term := s.leader(left.ID)
 		if home != nil && left.Slots == (topology.SlotRange{First: empty, Last: full - 1}) {
-			s.hold(left.ID, term, func() error { return nil }, func() {
+			s.holdWrite(left.ID, term, func() error { return nil }, func() {
 				s.change(fault.Fault{Verb: fault.Merge, Region: int(left.ID)})
 			})
 		}

@@ -6,17 +6,80 @@ import (
 	"sync"
 	"time"
 
-	"neokv.dev/neokv/internal/store"
+	"neokv.dev/neokv/internal/region"
+	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/topology"
 )
 
-// wandering moves leaders from store to store, and sets clocks now and then, where they disagree.
-func wandering(s *sim, random *rand.Rand) {
-	for s.sleep(time.Duration(50+random.IntN(400)) * time.Millisecond) {
-		s.transfer(topology.RegionID(1+random.IntN(simRegions)), s.nodes[random.IntN(len(s.nodes))])
-		if random.IntN(4) == 0 {
-			s.skew(random.IntN(len(s.nodes)), random)
-		}
+// watched runs during while one client reads a register at its leader every few milliseconds, so that the lease stays
+// young, and others write the register at the other stores. None of these clients follows redirections.
+func (s *sim) watched(random *rand.Rand, during func(region topology.RegionID, leader seam.StorePlace)) {
+	region := topology.RegionID(1 + random.IntN(simRegions))
+	leader, _ := s.leader(region)
+	if leader == nil {
+		return
+	}
+	key := s.key('r', int(region)-1)
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	repeat := func(id int, pause time.Duration, at seam.StorePlace, k opName) {
+		wg.Go(func() {
+			c := s.newCaller(id)
+			defer c.close()
+			for n := 0; ; n++ {
+				value := ""
+				if k == set {
+					value = fmt.Sprintf("%d-%d", id, n)
+				}
+				_, err := c.at(at.Addr(), k, key, value)
+				s.fail(err)
+				select {
+				case <-stop:
+					return
+				case <-time.After(pause):
+				}
+			}
+		})
+	}
+	repeat(200, 7*time.Millisecond, leader, get)
+	for i, n := range s.others(leader) {
+		repeat(201+i, 20*time.Millisecond, n, set)
+	}
+	during(region, leader)
+	close(stop)
+	wg.Wait()
+}
+
+// lonelyLeaders cuts a leader off while a client still reads from it.
+func lonelyLeaders(s *sim, random *rand.Rand) {
+	for s.sleep(time.Duration(300+random.IntN(500)) * time.Millisecond) {
+		s.watched(random, func(_ topology.RegionID, leader seam.StorePlace) {
+			s.sleep(time.Duration(100+random.IntN(200)) * time.Millisecond)
+			s.do("partition %d all", leader.ID())
+			s.sleep(time.Second)
+			s.do("mend %d all", leader.ID())
+		})
+	}
+}
+
+// forgetfulVoters cuts one of two followers off from the leader, so that it stands for election, and the other one,
+// which hears the leader, refuses its vote. Then it kills the other one, starts it again, which makes it forget whom
+// it follows, and cuts it off from the leader, too.
+func forgetfulVoters(s *sim, random *rand.Rand) {
+	for s.sleep(time.Duration(300+random.IntN(500)) * time.Millisecond) {
+		s.watched(random, func(_ topology.RegionID, leader seam.StorePlace) {
+			others := s.others(leader)
+			i := random.IntN(2)
+			eager, forgetful := others[i], others[1-i]
+			s.do("partition %d %d", leader.ID(), eager.ID())
+			if s.sleep(time.Duration(700+random.IntN(600)) * time.Millisecond) {
+				s.do("kill %d keep=100%%", forgetful.ID())
+				s.do("partition %d %d", leader.ID(), forgetful.ID())
+				s.do("restart %d", forgetful.ID())
+				s.sleep(600 * time.Millisecond)
+			}
+			s.do("mend %d all", leader.ID())
+		})
 	}
 }
 
@@ -54,7 +117,7 @@ type writeGate struct {
 }
 
 // holdWrites plants the hook of the gate.
-func (s *sim) holdWrites(h *store.Hooks) {
+func (s *sim) holdWrites(h *region.Hooks) {
 	g := &writeGate{}
 	s.gate = g
 	h.BeforePropose = func(region topology.RegionID, term uint64) {
@@ -89,8 +152,8 @@ func (g *writeGate) disarm() (held bool) {
 	return held
 }
 
-// hold runs a write to a region. If the gate holds it, hold runs during and lets the write go on.
-func (s *sim) hold(region topology.RegionID, term uint64, write func() error, during func()) {
+// holdWrite runs a write to a region. If the gate holds it, holdWrite runs during and lets the write go on.
+func (s *sim) holdWrite(region topology.RegionID, term uint64, write func() error, during func()) {
 	s.gate.arm(region, term)
 	var wg sync.WaitGroup
 	wg.Go(func() { s.fail(write()) })
@@ -119,7 +182,7 @@ func lateWrites(s *sim, random *rand.Rand) {
 			continue
 		}
 		key := s.key('r', int(region)-1)
-		s.hold(region, term, func() error {
+		s.holdWrite(region, term, func() error {
 			_, err := c.do(set, key, fmt.Sprintf("late-%d", n))
 			return err
 		}, func() {
@@ -152,6 +215,6 @@ func overtaken(s *sim, random *rand.Rand) {
 			_, err := c.do(incr, key, "")
 			return err
 		}
-		s.hold(region, term, func() error { return increment(c) }, func() { s.fail(increment(other)) })
+		s.holdWrite(region, term, func() error { return increment(c) }, func() { s.fail(increment(other)) })
 	}
 }

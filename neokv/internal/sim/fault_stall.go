@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"neokv.dev/neokv/internal/store"
+	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -13,7 +13,7 @@ const stallPhrase = "stall writes"
 
 // stallWrites plants the hook that lets one write of a hundred wait between reading the term and being proposed, as
 // its goroutine may when the machine is busy.
-func (s *sim) stallWrites(h *store.Hooks) {
+func (s *sim) stallWrites(h *region.Hooks) {
 	var mu sync.Mutex
 	random := s.random(11)
 	h.BeforePropose = func(topology.RegionID, uint64) {

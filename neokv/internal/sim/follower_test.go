@@ -23,14 +23,14 @@ func TestFollowerReads(t *testing.T) {
 			reader.want(moved, "GET", key)
 			reader.want("OK", "READONLY")
 			// The follower learns of a commit later than the client.
-			s.network.Delay(home.ID(), at.ID(), 30*time.Millisecond)
+			s.do("link %d %d one-way delay=30ms", home.ID(), at.ID())
 			before := n.FollowerReads.Load()
 			for i := range 20 {
 				value := fmt.Sprintf("%d-%02d", at.ID(), i)
 				leader.want("OK", "SET", key, value)
 				reader.want(value, "GET", key)
 			}
-			s.network.Delay(home.ID(), at.ID(), 0)
+			s.do("link %d %d one-way ok", home.ID(), at.ID())
 			if got := n.FollowerReads.Load() - before; got != 20 {
 				t.Errorf("store %d counts %d follower reads of 20", at.ID(), got)
 			}
@@ -109,9 +109,9 @@ func TestFollowerReadsAtALeaderChange(t *testing.T) {
 				x.want("v", "GET", key)
 				continue
 			}
-			s.link(false, true, true, home, others...)
+			s.do("partition %d all", home.ID())
 			x.want("v", "GET", key)
-			s.link(true, true, true, home, others...)
+			s.do("mend %d all", home.ID())
 			time.Sleep(time.Second)
 		}
 	})

@@ -10,10 +10,8 @@ import (
 
 	pb "github.com/lni/dragonboat/v4/raftpb"
 
-	"neokv.dev/neokv/fault"
 	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/topology"
-	"neokv.dev/neokv/internal/transport"
 )
 
 // leaderReturn is raft.leader_return in the tests of this file.
@@ -64,9 +62,9 @@ func (s *sim) untilElected(t *testing.T, n seam.StorePlace) {
 // elect once more because of that have done so.
 func (s *sim) lose(t *testing.T, n seam.StorePlace) {
 	t.Helper()
-	s.kill(0, s.random(1), n)
+	s.do("kill %d", n.ID())
 	s.untilElected(t, n)
-	s.restart(n)
+	s.do("restart %d", n.ID())
 	time.Sleep(time.Second)
 	s.untilElected(t, n)
 }
@@ -103,6 +101,9 @@ func (s *sim) steadyWriters(t *testing.T) (stop func() (longest time.Duration)) 
 	}
 }
 
+// lost is for how long a message is held that shall be lost.
+const lost = 24 * time.Hour
+
 // handovers watches the messages by which leaders tell other replicas to campaign.
 type handovers struct {
 	mu   sync.Mutex
@@ -113,14 +114,14 @@ type handovers struct {
 // handovers begins to watch. A hand-over whose log is not equal on both sides sends no such message.
 func (s *sim) handovers() *handovers {
 	h := &handovers{at: make(map[uint64][]time.Time)}
-	s.fate(func(m *pb.Message) transport.Fate {
+	s.hold(lost, func(m *pb.Message) bool {
 		if m.Type != pb.TimeoutNow {
-			return transport.Fate{}
+			return false
 		}
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.at[m.ShardID] = append(h.at[m.ShardID], time.Now())
-		return transport.Fate{Lost: h.lost}
+		return h.lost
 	})
 	return h
 }
@@ -183,9 +184,9 @@ func TestLeadersReturn(t *testing.T) {
 func TestLeadersReturnAfterAPause(t *testing.T) {
 	inHomes(t, "", seam.Hooks{}, func(t *testing.T, s *sim) {
 		home := s.home(1)
-		s.link(false, true, true, home, s.others(home)...)
+		s.do("partition %d all", home.ID())
 		s.untilElected(t, home)
-		s.link(true, true, true, home, s.others(home)...)
+		s.do("mend %d all", home.ID())
 		time.Sleep(leaderReturn + 2*time.Second)
 		if got, want := s.leaders(), s.atHome(); got != want {
 			t.Errorf("leaders: %d; want %d", got, want)
@@ -209,40 +210,30 @@ func TestLeadersStay(t *testing.T) {
 	})
 
 	inHomes(t, "pinned", seam.Hooks{}, func(t *testing.T, s *sim) {
-		do := func(text string) {
-			t.Helper()
-			f, err := fault.Parse(text)
-			if err == nil {
-				_, err = s.c.Inject(t.Context(), f)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
 		want := func(when string, leaders ...topology.StoreID) {
 			t.Helper()
 			if got := s.leaders(); !slices.Equal(got[:], leaders) {
 				t.Errorf("leaders %s: %d; want %d", when, got, leaders)
 			}
 		}
-		do("transfer 1 2")
-		do("stepdown 4")
+		s.do("transfer 1 2")
+		s.do("stepdown 4")
 		moved := s.leaders()
 		if moved[3] == 1 {
 			t.Errorf("store 1 leads region 4 after a step down")
 		}
 		time.Sleep(long)
 		want("long after transfers", moved[:]...)
-		do("kill 1")
-		do("restart 1")
+		s.do("kill 1")
+		s.do("restart 1")
 		time.Sleep(long)
 		want("after a kill of the home", moved[:]...)
-		do("kill 2") // another store gets region 1, and the pin with it
+		s.do("kill 2") // another store gets region 1, and the pin with it
 		until(t, "other leaders", func() bool { now := s.leaders(); return now[0] != 0 && now[0] != 2 && now[1] != 0 })
 		if now := s.leaders(); now[0] == 1 {
-			do("transfer 1 3")
+			s.do("transfer 1 3")
 		}
-		do("restart 2")
+		s.do("restart 2")
 		time.Sleep(long)
 		if now := s.leaders(); now[0] != 3 || now[1] != 2 {
 			t.Errorf("leaders after a kill of store 2: %d; want store 3 for the pinned region 1, and 2 for region 2", now)
@@ -250,22 +241,14 @@ func TestLeadersStay(t *testing.T) {
 		if !s.c.Status().Regions[0].Pinned || s.c.Status().Regions[1].Pinned {
 			t.Error("the status does not say that region 1 is pinned, or that region 2 is not")
 		}
-		do("heal")
+		s.do("heal")
 		time.Sleep(leaderReturn + 2*time.Second)
 		home := s.atHome()
 		want("after heal", home[:]...)
 	})
 
 	for _, busy := range []bool{true, false} {
-		var h hang
-		var hooks seam.Hooks
-		hooks.Store.BeforeSave = func(id topology.StoreID) {
-			if id == 1 {
-				h.pass()
-			}
-		}
-		inHomes(t, fmt.Sprint("the disk of the home hangs, writes ", busy), hooks, func(t *testing.T, s *sim) {
-			defer h.release()
+		inHomes(t, fmt.Sprint("the disk of the home hangs, writes ", busy), seam.Hooks{}, func(t *testing.T, s *sim) {
 			home := s.home(1)
 			s.lose(t, home)
 			stop := func() time.Duration { return 0 }
@@ -273,7 +256,7 @@ func TestLeadersStay(t *testing.T) {
 				stop = s.steadyWriters(t)
 			}
 			watch := s.handovers()
-			h.shut()
+			s.do("disk 1 hang")
 			time.Sleep(2 * long)
 			s.untilElected(t, home)
 			longest := stop()
@@ -286,7 +269,7 @@ func TestLeadersStay(t *testing.T) {
 			if longest >= s.electionTime() {
 				t.Errorf("a write took %s; want less than an election, %s", longest, s.electionTime())
 			}
-			h.release()
+			s.do("disk 1 ok")
 			released := time.Now()
 			until(t, "leaders as at the boot", func() bool { return s.leaders() == s.atHome() })
 			if took := time.Since(released); took < leaderReturn {
@@ -298,8 +281,8 @@ func TestLeadersStay(t *testing.T) {
 	inHomes(t, "the home is behind", seam.Hooks{}, func(t *testing.T, s *sim) {
 		home := s.home(1)
 		s.lose(t, home)
-		s.fate(func(m *pb.Message) transport.Fate {
-			return transport.Fate{Lost: m.Type == pb.Replicate && len(m.Entries) > 0 && m.To == 1 && m.ShardID == 1}
+		s.hold(lost, func(m *pb.Message) bool {
+			return m.Type == pb.Replicate && len(m.Entries) > 0 && m.To == 1 && m.ShardID == 1
 		})
 		stop := s.steadyWriters(t)
 		time.Sleep(long)
@@ -312,7 +295,7 @@ func TestLeadersStay(t *testing.T) {
 		if n, _ := s.leader(4); n != home {
 			t.Errorf("store %d does not lead region 4, of which it has all", home.ID())
 		}
-		s.fate(nil)
+		s.hold(0, nil)
 		until(t, "leaders as at the boot", func() bool { return s.leaders() == s.atHome() })
 	})
 
@@ -380,7 +363,7 @@ func TestHandOverToABusyReplica(t *testing.T) {
 	const busyFor = 20 * time.Millisecond
 	var armed, busy atomic.Bool
 	var hooks seam.Hooks
-	hooks.Store.BeforeApply = func(at topology.StoreID, r topology.RegionID, _, _ uint64, _ []byte, _ error) {
+	hooks.Region.BeforeApply = func(at topology.StoreID, r topology.RegionID, _, _ uint64, _ []byte, _ error) {
 		if at == 2 && r == 1 && armed.CompareAndSwap(true, false) {
 			busy.Store(true)
 			time.Sleep(busyFor)

@@ -56,10 +56,10 @@ func TestHung(t *testing.T) {
 	}{
 		{"sync", "write outcome unknown: ...", nil},
 		{"propose", "write outcome unknown: ...", func(hooks *seam.Hooks, _ *atomic.Uint32, h *hang) {
-			hooks.Store.BeforePropose = func(topology.RegionID, uint64) { h.pass() }
+			hooks.Region.BeforePropose = func(topology.RegionID, uint64) { h.pass() }
 		}},
 		{"apply", "write outcome unknown: ...", func(hooks *seam.Hooks, stuck *atomic.Uint32, h *hang) {
-			hooks.Store.BeforeApply = func(at topology.StoreID, _ topology.RegionID, _, _ uint64, _ []byte, _ error) {
+			hooks.Region.BeforeApply = func(at topology.StoreID, _ topology.RegionID, _, _ uint64, _ []byte, _ error) {
 				if uint32(at) == stuck.Load() {
 					h.pass()
 				}
@@ -184,25 +184,14 @@ func testHung(t *testing.T, s *sim, h *hang, home seam.StorePlace, unknown strin
 // not come to know that it is deposed. The others elect leaders. Then each store, also that one, sends clients to them
 // at once.
 func TestHungLeaderOfMeta(t *testing.T) {
-	var h hang
-	var hooks seam.Hooks
-	hooks.Store.BeforeSave = func(id topology.StoreID) {
-		if id == 1 { // it leads meta at the boot
-			h.pass()
-		}
-	}
-	inBubble(t, hooks, func(t *testing.T, s *sim, _ *caller) {
-		defer h.release()
-		h.shut()
+	inBubble(t, seam.Hooks{}, func(t *testing.T, s *sim, _ *caller) {
+		s.do("disk 1 hang") // it leads meta at the boot
 		s.untilElected(t, s.nodes[0])
 		time.Sleep(5 * time.Second) // after three without heartbeats a store counts as dead
 		until(t, "the hung store to know the leaders", func() bool {
 			regions := s.nodes[0].Store().Table().Regions
 			return !slices.ContainsFunc(regions, func(r route.LedRegion) bool { return r.Leader <= 1 })
 		})
-		if h.held.Load() == 0 {
-			t.Error("nothing has hung")
-		}
 		stop := s.steadyWriters(t)
 		time.Sleep(20 * time.Second)
 		if longest := stop(); longest >= s.electionTime() {
@@ -216,7 +205,7 @@ func TestHungLeaderOfMeta(t *testing.T) {
 func TestSlowPipeline(t *testing.T) {
 	var slow atomic.Bool
 	var hooks seam.Hooks
-	hooks.Store.BeforeApply = func(topology.StoreID, topology.RegionID, uint64, uint64, []byte, error) {
+	hooks.Region.BeforeApply = func(topology.StoreID, topology.RegionID, uint64, uint64, []byte, error) {
 		if slow.Load() {
 			time.Sleep(700 * time.Millisecond)
 		}

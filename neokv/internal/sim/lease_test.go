@@ -61,14 +61,8 @@ func TestLeaseReads(t *testing.T) {
 func TestExpiryBehindASlowClock(t *testing.T) {
 	notShort(t)
 	const fast, region = topology.StoreID(2), topology.RegionID(1)
-	var hooks seam.Hooks
-	hooks.ClockAhead = func(s topology.StoreID) time.Duration {
-		if s == fast {
-			return time.Minute
-		}
-		return 0
-	}
-	inBubble(t, hooks, func(t *testing.T, s *sim, _ *caller) {
+	inBubble(t, seam.Hooks{}, func(t *testing.T, s *sim, _ *caller) {
+		s.do("clock %d 1m", fast)
 		home, slow := s.nodes[fast-1], s.others(s.nodes[fast-1])
 		s.move(region, home)
 		key := func(name string) string { return name + "{" + regionTags[0] + "}" }

@@ -1,12 +1,10 @@
 package sim
 
 import (
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"neokv.dev/neokv/internal/seam"
-	"neokv.dev/neokv/internal/topology"
 )
 
 // TestServes makes all disks hang after the last fault. In virtual time regions that take no write for five seconds are
@@ -23,17 +21,14 @@ func TestServes(t *testing.T) {
 		{"real hang", true, time.Minute, false},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			var until atomic.Int64 // Unix ns
-			var hooks seam.Hooks
-			hooks.Store.BeforeSave = func(topology.StoreID) { time.Sleep(time.Until(time.Unix(0, until.Load()))) }
-			inBubble(t, hooks, func(t *testing.T, s *sim, _ *caller) {
+			inBubble(t, seam.Hooks{}, func(t *testing.T, s *sim, _ *caller) {
 				s.real = x.real
-				until.Store(time.Now().Add(x.hangs).UnixNano())
+				s.hangAll(x.hangs)
 				if err := s.serves(); (err == nil) != x.served {
 					t.Errorf("%v after a hang of %s; want served %v", err, x.hangs, x.served)
 				}
 				began := time.Now()
-				until.Store(began.Add(x.hangs).UnixNano())
+				s.hangAll(x.hangs)
 				err := s.servesWhile(func() bool { return time.Since(began) < time.Second })
 				if took := time.Since(began); err != nil || took > 2*time.Second+opTime {
 					t.Errorf("%v after %s; want the check to end after a second and the last operation", err, took)
@@ -41,4 +36,10 @@ func TestServes(t *testing.T) {
 			})
 		})
 	}
+}
+
+// hangAll lets all disks hang for a while from now on.
+func (s *sim) hangAll(d time.Duration) {
+	s.do("disk all hang")
+	time.AfterFunc(d, func() { s.do("disk all ok") })
 }

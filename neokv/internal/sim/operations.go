@@ -30,6 +30,12 @@ var operations = []operation{
 	{"increments", func(u *user) error { return u.do(incr, 'c', "") }},
 	{"counter reads", func(u *user) error { return u.do(get, 'c', "") }},
 
+	// Many counters, each of one client.
+	{"lone increments", func(u *user) error {
+		_, err := u.c.do(incr, fmt.Sprintf("x%d-%d{%s}", u.c.id, u.n/8, regionTags[u.c.id%simRegions]), "")
+		return err
+	}},
+
 	// A lock, that one client at a time holds.
 	{"locks", func(u *user) error { return u.do(setNX, 'n', u.value()) }},
 	{"unlocks", func(u *user) error { return u.do(del, 'n', "") }},

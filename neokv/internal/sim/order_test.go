@@ -98,13 +98,17 @@ func (s *sim) disturb(random *rand.Rand) {
 		s.transfer(1, others[random.IntN(2)])
 		time.Sleep(time.Duration(random.IntN(20)) * time.Millisecond)
 	case 1:
-		s.link(false, true, true, leader, others...)
+		s.do("partition %d all", leader.ID())
 		time.Sleep(time.Duration(random.IntN(1500)) * time.Millisecond)
-		s.link(true, true, true, leader, others...)
+		s.do("mend %d all", leader.ID())
 	case 2:
-		s.link(false, random.IntN(2) == 0, true, leader, others[random.IntN(2)])
+		if random.IntN(2) == 0 {
+			s.do("partition %d %d", leader.ID(), others[random.IntN(2)].ID())
+		} else {
+			s.do("link %d %d one-way cut", leader.ID(), others[random.IntN(2)].ID())
+		}
 		s.transfer(1, others[random.IntN(2)])
 		time.Sleep(time.Duration(random.IntN(500)) * time.Millisecond)
-		s.link(true, true, true, leader, others...)
+		s.do("mend %d all", leader.ID())
 	}
 }

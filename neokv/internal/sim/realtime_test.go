@@ -30,13 +30,13 @@ func TestLinearizable(t *testing.T) {
 				8 clients, an operation every 2ms
 				reads 3, writes 3, increments 4, counter reads 1, locks 2, unlocks 1, lock reads 1, expiring writes 2,
 				expiring reads 3
-				cut links and move leaders, cut leaders off`)
+				cut leaders off, draws partition link transfer every 800ms`)
 			if err != nil {
 				t.Fatal(err)
 			}
 			p := plan{name: "live-" + name, scenario: x}
 			p.tcp = name == "tcp"
-			s := &sim{seed: rand.Uint64(), config: neokv.Config{Dir: t.TempDir()}}
+			s := &sim{seed: rand.Uint64(), real: true, config: neokv.Config{Dir: t.TempDir()}}
 			err = s.record(p, false, length, func(run func()) { run() })
 			if err != nil {
 				t.Errorf("seed %d: %v", s.seed, err)

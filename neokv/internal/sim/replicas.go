@@ -56,9 +56,7 @@ func (s *sim) compare(r topology.RegionID, asked seam.StorePlace) error {
 		}
 	}
 	if known > 1 {
-		s.mu.Lock()
-		s.stats.Compared++
-		s.mu.Unlock()
+		s.count(&s.stats.Compared)
 	}
 	if got.Verdict() == "different" {
 		return found(replicasDiffer, "region %d: checksums %+v", r, got)

@@ -19,7 +19,6 @@ import (
 	"neokv.dev/neokv/internal/chat"
 	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/topology"
-	"neokv.dev/neokv/internal/transport"
 )
 
 // sim is one run: a cluster, mostly of three stores, with its clients, under faults.
@@ -31,24 +30,21 @@ type sim struct {
 	dir    string // of that file; "" for the system's folder of temporary files
 	real   bool   // in real time, on files and sockets
 
-	c       *neokv.Cluster
-	inside  seam.Inside
-	nodes   []seam.StorePlace
-	network *transport.Network
+	c      *neokv.Cluster
+	inside seam.Inside
+	nodes  []seam.StorePlace
 
-	over   chan struct{}   // closed when the schedule ends
-	epoch  string          // in the names of the keys in use; see nextEpoch
-	epochs []string        // all so far
-	lives  []atomic.Uint64 // by store: counts its starts and kills, so it is odd while the store is dead
-	starts *rand.Rand      // how the process starts again
-	ended  bool            // the whole process was killed, and no store has started since
+	over   chan struct{}            // closed when the schedule ends
+	epoch  string                   // in the names of the keys in use; see nextEpoch
+	epochs []string                 // all so far
+	lives  [maxStores]atomic.Uint64 // counts starts and kills, so that it is odd while the store is dead
 
-	gate  *writeGate // for the faults that hold writes
-	slow  atomic.Pointer[slowApply]
-	disks [maxStores]slowDisk
-	skews [maxStores]atomic.Int64 // by store: how many ns its clock is ahead
+	gate *writeGate // for the faults that hold writes
+	slow atomic.Pointer[slowApply]
 
 	mu      sync.Mutex
+	starts  *rand.Rand // how stores start
+	journal bool       // the stores share one
 	problem error      // the first one
 	kinds   []evidence // of all problems, each once
 	entries map[topology.RegionID]map[uint64]appliedEntry
@@ -90,7 +86,6 @@ func (s *sim) record(p plan, planted bool, d time.Duration, inside func(run func
 	})
 	defer watchdog.Stop()
 	p.scenario = p.draw(s.seed, d)
-	s.lives = make([]atomic.Uint64, maxStores)
 	s.entries = make(map[topology.RegionID]map[uint64]appliedEntry)
 	s.bounds = newBoundsSeen()
 	inside(func() {
@@ -152,20 +147,17 @@ func (s *sim) random(purpose uint64) *rand.Rand { return rand.New(rand.NewPCG(s.
 func (s *sim) run(p plan, planted bool, d time.Duration) {
 	s.h.note("scenario:\n%s", p.scenario)
 	hooks := new(seam.Hooks)
+	s.hook(hooks)
 	if planted {
 		p.mistake.plant(&hooks.Mistakes)
 	}
-	if p.skewed {
-		s.skewClocks(hooks)
-	}
-	s.h.skew += clocksOf(p.schedule)
-	s.slowDisks(&hooks.Store)
+	s.h.skew = clocksOf(p.schedule)
 	for _, f := range p.faults {
 		if f.hook != nil {
-			f.hook(s, &hooks.Store)
+			f.hook(s, &hooks.Region)
 		}
 	}
-	hooks.Store.BeforeApply, hooks.Store.BoundsChanged = s.observe, s.observeBounds
+	hooks.Region.BeforeApply, hooks.Region.BoundsChanged = s.observe, s.observeBounds
 	s.nextEpoch(0)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -174,10 +166,6 @@ func (s *sim) run(p plan, planted bool, d time.Duration) {
 		s.config.Settings.Raft.Transport = "tcp"
 	}
 	s.starts = s.random(8)
-	hooks.JournalBytes = journalBytes(s.starts)
-	if p.anyShape {
-		s.vary(s.config.Settings)
-	}
 	if err := p.set(s.config.Settings); err != nil {
 		s.fail(err)
 		return
@@ -214,14 +202,10 @@ func (s *sim) run(p plan, planted bool, d time.Duration) {
 	for i, f := range p.faults {
 		lanes.Go(func() { f.run(s, s.random(uint64(100+i))) })
 	}
-	if p.schedule != nil {
-		lanes.Go(func() { s.follow(p.schedule, d, s.random(12)) })
-	}
+	lanes.Go(func() { s.follow(p.schedule) })
 	lanes.Wait()
 	s.heal()
-	if p.schedule != nil {
-		s.fail(s.serves())
-	}
+	s.fail(s.serves())
 	clients.Wait()
 	s.fail(s.atRest())
 	s.h.note("the end: all keys are read")
@@ -230,15 +214,16 @@ func (s *sim) run(p plan, planted bool, d time.Duration) {
 		s.checkChat(talk)
 	}
 	s.compareReplicas()
-	for _, n := range s.nodes {
-		s.tally(n)
-	}
+	s.tally()
 	s.fail(c.Close())
 }
 
 // attach gives the run its cluster, and what hooks hold of its inside.
 func (s *sim) attach(c *neokv.Cluster, hooks *seam.Hooks) {
-	s.c, s.inside, s.nodes, s.network = c, hooks.Cluster, hooks.Cluster.Nodes(), hooks.Cluster.Network()
+	s.inside, s.nodes = hooks.Cluster, hooks.Cluster.Nodes()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.c = c
 }
 
 // sleep waits and reports true, or returns false at once when the schedule is over.
@@ -263,14 +248,12 @@ func (s *sim) isOver() bool {
 	}
 }
 
-// tally adds what a store has counted since its start.
-func (s *sim) tally(n seam.StorePlace) {
-	st := n.Store()
-	if st == nil || n.Failure() != nil { // a store that has failed ends by itself
-		return
-	}
-	for _, r := range st.Counters().Regions {
-		s.stats.Snapshots += int(r.SnapshotsReceived.Load())
-		s.stats.Reclaimed += int(r.ReclaimedElements.Load())
+// tally takes from INFO what the stores have counted in all of their lives.
+func (s *sim) tally() {
+	info, err := s.c.Do(context.Background(), "INFO", "neokv")
+	s.fail(err)
+	for line := range strings.Lines(fmt.Sprint(info)) {
+		fmt.Sscanf(line, "snapshots_received:%d", &s.stats.Snapshots)
+		fmt.Sscanf(line, "reclaimed_elements:%d", &s.stats.Reclaimed)
 	}
 }

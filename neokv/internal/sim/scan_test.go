@@ -210,12 +210,12 @@ func TestScanWhileLeadersMove(t *testing.T) {
 					found[k] = true
 				}
 				synctest.Wait()
-				s.kill(0, random, victim)
+				s.do("kill %d", victim.ID())
 				proxy.all(cursor, random, pause, found)
 				proxy.expect(found, stable)
 				close(stop)
 				lanes.Wait()
-				s.restart(victim)
+				s.do("restart %d", victim.ID())
 				if s.stats.Transfers == 0 {
 					t.Error("no leader moved")
 				}

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -17,10 +18,13 @@ import (
 //	any shape, raft.max_inflight 8
 //	6 clients, an operation every 10ms, one in three through the proxy, 3 chat clients
 //	reads 3, writes 2, pipelines 1
-//	kill stores, lose messages
+//	stall writes, draws kill partition every 1s
+//	every 2s for 10ms: kill all
 //	at 1.2s for 300ms: link 1 2,3 loss=10%
 //
-// A line that begins with "at" is an event of the schedule. "drawn faults all" alone lets the seed draw the scenario.
+// A line that begins with "at" is an event of the schedule. One with "every" comes again and again, after this time or
+// up to half as much more or less. "draws" lets the seed draw faults of these verbs, with such a time between two of one
+// verb. "drawn faults all" alone lets the seed draw the scenario.
 //
 // The number behind an operation is its weight among the operations: clients choose at random. The numbers of clients
 // and operations set the rate of the load; without "an operation every" the seed chooses one between 5 and 50 ms.
@@ -37,9 +41,37 @@ type scenario struct {
 
 	mix      []weighted
 	faults   []happening    // side by side, until the time is over
-	schedule fault.Schedule // and beside them; nil for none
+	draws    []draws        // of the schedule
+	repeats  fault.Schedule // of the schedule; At is the mean time between two
+	schedule fault.Schedule // beside the faults
 
 	drawn []string // not nil: the seed draws all of the above, with faults of these kinds; see draw
+}
+
+// draws are faults that the seed draws.
+type draws struct {
+	verbs string        // between spaces
+	gap   time.Duration // the mean between two events of one verb
+}
+
+func (x draws) String() string { return drawsPhrase + x.verbs + " every " + x.gap.String() }
+
+// parseDraws reads what follows drawsPhrase.
+func parseDraws(text string) (x draws, err error) {
+	verbs, gap, _ := strings.Cut(text, " every ")
+	x.verbs = verbs
+	if x.gap, err = time.ParseDuration(gap); err == nil && x.gap < time.Millisecond {
+		err = errors.New("want a time of 1ms at least")
+	}
+	if err != nil {
+		return x, fmt.Errorf("scenario: %s%s: %w", drawsPhrase, text, err)
+	}
+	for verb := range strings.SplitSeq(verbs, " ") {
+		if !slices.Contains(fault.Drawn(), fault.Verb(verb)) {
+			return x, fmt.Errorf("scenario: %s%s: no fault %q is drawn; want some of %v", drawsPhrase, text, verb, fault.Drawn())
+		}
+	}
+	return x, nil
 }
 
 // setting is a knob or a constant whose value differs from simSettings.
@@ -73,6 +105,7 @@ const (
 	skewedPhrase   = "clocks disagree"
 	everyPhrase    = "an operation every "
 	drawnPhrase    = "drawn faults "
+	drawsPhrase    = "draws "
 )
 
 // proxyPhrases say how many clients use the proxy port.
@@ -87,6 +120,17 @@ func parseScenario(text string) (s scenario, err error) {
 				return s, fmt.Errorf("scenario: %w", err)
 			}
 			s.schedule = append(s.schedule, e)
+			continue
+		}
+		if rest, repeats := strings.CutPrefix(line, "every "); repeats {
+			e, err := fault.ParseEvent("at " + rest)
+			if err == nil && e.At < time.Millisecond {
+				err = errors.New("want a time of 1ms at least")
+			}
+			if err != nil {
+				return s, fmt.Errorf("scenario: %q: %w", line, err)
+			}
+			s.repeats = append(s.repeats, e)
 			continue
 		}
 		for phrase := range strings.SplitSeq(line, ",") {
@@ -125,6 +169,11 @@ func (s *scenario) add(phrase string) (err error) {
 	if kinds, ok := strings.CutPrefix(phrase, drawnPhrase); ok {
 		s.drawn = strings.Fields(kinds)
 		return checkDrawn(s.drawn)
+	}
+	if text, ok := strings.CutPrefix(phrase, drawsPhrase); ok {
+		x, err := parseDraws(text)
+		s.draws = append(s.draws, x)
+		return err
 	}
 	if n := proxyPhrases[phrase]; n > 0 {
 		s.proxy = n
@@ -199,11 +248,17 @@ func (s scenario) String() string {
 	for _, f := range s.faults {
 		faults = append(faults, f.phrase)
 	}
+	for _, x := range s.draws {
+		faults = append(faults, x.String())
+	}
 	var lines []string
 	for _, phrases := range [][]string{cluster, clients, mix, faults} {
 		if len(phrases) > 0 {
 			lines = append(lines, wrapped(phrases))
 		}
+	}
+	for _, e := range s.repeats {
+		lines = append(lines, "every "+strings.TrimPrefix(e.String(), "at "))
 	}
 	for _, e := range s.schedule {
 		lines = append(lines, e.String())

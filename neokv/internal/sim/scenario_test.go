@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -14,7 +15,11 @@ func TestScenariosPrintBack(t *testing.T) {
 		if !strings.Contains(plansText, written) {
 			t.Errorf("plan %s prints as\n%s", p.name, text)
 		}
-		again, err := parseScenario(strings.ReplaceAll(text, "\n", ", "))
+		phrases, events := text, ""
+		if at := regexp.MustCompile(`\n(at|every) `).FindStringIndex(text); at != nil {
+			phrases, events = text[:at[0]], text[at[0]:]
+		}
+		again, err := parseScenario(strings.ReplaceAll(phrases, "\n", ", ") + events)
 		if err != nil || again.String() != text {
 			t.Errorf("plan %s: read again: %v\n%s", p.name, err, again)
 		}
@@ -29,6 +34,12 @@ func TestRefusedScenarios(t *testing.T) {
 		"reads many":                  `"reads many" is neither`,
 		"reads 0":                     `"reads 0" is neither`,
 		"kill store":                  `"kill store" is neither`,
+		"draws kil every 1s":          `no fault "kil" is drawn; want some of [stop kill`,
+		"draws kill every":            "draws kill every: time:",
+		"draws every 1s":              `time: invalid duration ""`,
+		"draws transfer every 0s":     "want a time of 1ms at least",
+		"every 0s: kill all":          "want a time of 1ms at least",
+		"every 1s: kil all":           "did you mean kill?",
 		"raft.max_inflght 3":          "raft.max_inflight?",
 		"raft.max_inflight x":         "raft.max_inflight",
 		"an operation every 10":       "missing unit",
@@ -74,6 +85,7 @@ func FuzzScenario(f *testing.F) {
 	}
 	f.Add("1 clients, an operation every 1ms, reads 1\nat 1.2s for 300ms: link 1 2,3 loss=10%")
 	f.Add(drawnPhrase + "kill disk")
+	f.Add("1 clients, draws kill disk every 1s\nevery 2s for 1ms: kill all")
 	f.Fuzz(func(t *testing.T, text string) {
 		x, err := parseScenario(text)
 		if err != nil {

@@ -3,7 +3,6 @@ package sim
 import (
 	"cmp"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -42,27 +41,25 @@ func stepsOf(x fault.Schedule) (all []scheduleStep) {
 }
 
 // scheduleRun is a schedule that is carried out. A step that waits for a store, such as a start, is taken in a line of
-// its own, and splits and merges each for itself, so that the others come in time.
+// its own, and a change of a region or of its leader by itself, so that the others come in time.
 type scheduleRun struct {
 	s       *sim
-	length  time.Duration // of the run
 	inForce atomic.Int64  // events that have begun, or stand in the line, and have not ended
 	taken   atomic.Uint64 // steps that have begun, or stand in the line
 	probes  sync.WaitGroup
 }
 
 // follow carries out a schedule until the time of the run is over.
-func (s *sim) follow(x fault.Schedule, length time.Duration, random *rand.Rand) {
+func (s *sim) follow(x fault.Schedule) {
 	began := time.Now()
-	f := &scheduleRun{s: s, length: length}
-	fast, slow := &carrier{s, random}, &carrier{s, rand.New(rand.NewPCG(random.Uint64(), 1))}
+	f := &scheduleRun{s: s}
 	all := stepsOf(x)
 	line := make(chan scheduleStep, len(all))
 	var wg, changes sync.WaitGroup
 	wg.Go(func() {
 		for e := range line {
 			if !s.isOver() {
-				f.take(e, slow)
+				f.take(e)
 			}
 		}
 	})
@@ -77,38 +74,33 @@ func (s *sim) follow(x fault.Schedule, length time.Duration, random *rand.Rand) 
 		switch e.event.Fault.Verb {
 		case fault.Stop, fault.Kill, fault.Restart, fault.Heal:
 			line <- e
-		case fault.Split, fault.Merge: // side by side
-			own := &carrier{s, rand.New(rand.NewPCG(random.Uint64(), 2))}
-			changes.Go(func() { f.take(e, own) })
+		case fault.Split, fault.Merge, fault.Transfer, fault.StepDown: // side by side
+			changes.Go(func() { f.take(e) })
 		default:
-			f.take(e, fast)
+			f.take(e)
 		}
 	}
 	<-s.over
 	changes.Wait()
-	s.mend() // now, since a store that starts may wait for a disk that hangs
+	s.heal() // now, since a store that starts may wait for a disk that hangs
 	close(line)
 	wg.Wait()
 	f.probes.Wait()
 }
 
 // take takes a step, and begins a probe if no fault is left.
-func (f *scheduleRun) take(e scheduleStep, x *carrier) {
-	what, lasts := e.event.Fault, e.event.For
+func (f *scheduleRun) take(e scheduleStep) {
+	what := e.event.Fault
 	switch {
 	case !e.ends:
 		e.event.terms = f.s.terms()
-		if lasts == 0 {
-			lasts = f.length - e.at // until another fault ends it
-		}
 	case e.event.left:
 		what = fault.Fault{}
 	default:
 		what = what.End()
 	}
 	if what.Verb != "" {
-		err := x.do(what, lasts)
-		f.s.h.note("%s: %v", what, err)
+		err := f.s.perform(what)
 		if !e.ends {
 			e.event.left = err != nil
 		} else {

@@ -121,7 +121,6 @@ func (x *shrinker) smallerLoad() {
 	}
 	for _, change := range []func(*scenario){
 		func(s *scenario) { s.tcp = false },
-		func(s *scenario) { s.skewed = false },
 		func(s *scenario) { s.proxy = 0 },
 		func(s *scenario) { s.chats = 0 },
 		func(s *scenario) { s.chats = min(s.chats, 1) },

@@ -12,9 +12,9 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"neokv.dev/neokv/fault"
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/seam"
-	"neokv.dev/neokv/internal/topology"
 )
 
 // TestSnapshotKills makes a store that was away catch up by snapshots, and kills it, or the store that sends them, at
@@ -39,7 +39,7 @@ func TestSnapshotKills(t *testing.T) {
 			}
 			var mu sync.Mutex
 			left := map[string]bool{}
-			kills, during, installed := 0, 0, uint64(0)
+			kills, during, installed := 0, 0, 0
 			t.Run("kills", func(t *testing.T) {
 				for lane := range int64(lanes) {
 					t.Run(fmt.Sprint(lane), func(t *testing.T) {
@@ -48,7 +48,7 @@ func TestSnapshotKills(t *testing.T) {
 							sprung := false
 							inBubble(t, seam.Hooks{}, func(t *testing.T, s *sim, c *caller) {
 								found := map[string]bool{}
-								early, behind := 0, uint64(0)
+								early, behind := 0, 0
 								if sprung, early, behind = s.killCatchingUp(t, c, whose.sends, k, found); !sprung {
 									return
 								}
@@ -69,7 +69,7 @@ func TestSnapshotKills(t *testing.T) {
 			if testing.Short() {
 				return
 			}
-			if kills < whose.atLeast || during < whose.during || installed < uint64(during) {
+			if kills < whose.atLeast || during < whose.during || installed < during {
 				t.Errorf("too few to mean much; want %d, %d and %d", whose.atLeast, whose.during, during)
 			}
 			if whose.sends {
@@ -90,7 +90,7 @@ func TestSnapshotKills(t *testing.T) {
 // some were not complete, and installed counts those after the kill.
 func (s *sim) killCatchingUp(
 	t *testing.T, c *caller, sender bool, k int64, found map[string]bool,
-) (sprung bool, early int, installed uint64) {
+) (sprung bool, early, installed int) {
 	s.epochs = []string{""}
 	receiver := s.nodes[2]
 	if err := s.away(c, receiver, 50); err != nil {
@@ -100,41 +100,23 @@ func (s *sim) killCatchingUp(
 	if sender {
 		victim, _ = s.leader(1)
 	}
-	random := rand.New(rand.NewPCG(uint64(k), 5))
-	received := func() (regions int, snapshots uint64) {
-		st := receiver.Store()
-		if st == nil {
-			return 0, 0
-		}
-		for r := topology.RegionID(1); r <= simRegions; r++ {
-			if replica := st.Replica(r); replica != nil {
-				if n := replica.Counters().SnapshotsReceived.Load(); n > 0 {
-					regions++
-					snapshots += n
-				}
-			}
-		}
-		return regions, snapshots
+	received := func() int { // snapshots, by all stores in all lives
+		s.tally()
+		return s.stats.Snapshots
 	}
-	s.lives[receiver.ID()-1].Add(1)
-	x := s.setTrap(victim.FS(), k, []int{0, 50, 100}[k%3], random, victim)
-	err := receiver.Start()
-	for end := time.Now().Add(3 * time.Second); err == nil && time.Now().Before(end) && x.count.Load() < k; {
-		time.Sleep(time.Millisecond)
-	}
-	killed := x.disarm()
-	if killed == nil {
-		if err != nil {
-			t.Fatal(err)
-		}
+	boot := received()
+	keep := []int{0, 50, 100}[k%3]
+	if sender {
+		s.do("restart %d", receiver.ID())
+		s.do("kill %d keep=%d%% sync=%d", victim.ID(), keep, k)
 	} else {
-		sprung = true
-		regions, before := received()
-		if regions < simRegions {
+		s.do("restart %d keep=%d%% sync=%d", receiver.ID(), keep, k)
+	}
+	if sprung = s.stats.States[killedAtSync] > 0; sprung {
+		if received() < boot+simRegions {
 			early = 1
 		}
-		stages(killed.disks[0], victim.Dir(), found)
-		s.bury(*killed)
+		stages(victim.FS(), victim.Dir(), found)
 		if k/3%2 == 0 {
 			elsewhere := "/elsewhere" + victim.Dir()
 			fs := victim.FS()
@@ -143,14 +125,11 @@ func (s *sim) killCatchingUp(
 			}
 			victim.Move(fs, elsewhere)
 		}
-		s.restart(victim)
-		if victim != receiver {
-			installed -= before
-		}
 	}
+	before := received()
+	s.do("restart %d", victim.ID())
 	s.compareReplicas()
-	_, n := received()
-	installed += n
+	installed = received() - before
 	if s.problem != nil {
 		t.Errorf("store %d killed at sync %d of catching up: %v", victim.ID(), k, s.problem)
 	}
@@ -193,19 +172,13 @@ func TestSnapshotDamaged(t *testing.T) {
 				t.Fatal(err)
 			}
 			random := rand.New(rand.NewPCG(seed, uint64(k)))
-			s.lives[victim.ID()-1].Add(1)
-			x := s.setTrap(victim.FS(), k, 100, random, victim)
-			err := victim.Start()
-			for end := time.Now().Add(3 * time.Second); err == nil && time.Now().Before(end) && x.count.Load() < k; {
-				time.Sleep(10 * time.Millisecond)
-			}
-			killed := x.disarm()
-			if sprung = killed != nil; !sprung {
+			s.do("restart %d keep=100%% sync=%d", victim.ID(), k)
+			if sprung = s.stats.States[killedAtSync] > 0; !sprung {
 				return
 			}
-			files := received(killed.disks[0], "/store-3")
+			files := received(victim.FS(), victim.Dir())
 			for _, name := range files {
-				f, err := killed.disks[0].OpenReadWrite(name, vfs.WriteCategoryUnspecified)
+				f, err := victim.FS().OpenReadWrite(name, vfs.WriteCategoryUnspecified)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -220,9 +193,8 @@ func TestSnapshotDamaged(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			s.bury(*killed)
-			failure := victim.Start() // the store may notice the damage while it starts, or later
-			s.lives[victim.ID()-1].Add(1)
+			// The store may notice the damage while it starts, or later.
+			failure := s.inject(t.Context(), fault.Fault{Verb: fault.Restart, Stores: []int{int(victim.ID())}})
 			for end := time.Now().Add(3 * time.Second); failure == nil && time.Now().Before(end); {
 				time.Sleep(10 * time.Millisecond)
 				failure = victim.Failure()
@@ -240,6 +212,7 @@ func TestSnapshotDamaged(t *testing.T) {
 				stopped++
 				for r := range simRegions {
 					for ok, end := false, time.Now().Add(20*time.Second); !ok; {
+						var err error
 						if ok, err = c.do(set, s.key('r', r), "after"); err != nil || time.Now().After(end) {
 							t.Fatalf("region %d: no write in 20s with two of three stores: %v", r+1, err)
 						}

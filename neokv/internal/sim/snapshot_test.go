@@ -22,7 +22,7 @@ import (
 
 // away kills a store, and has clients write until the logs of the others no longer hold the entries that it lacks.
 func (s *sim) away(c *caller, n seam.StorePlace, writes int) error {
-	s.kill(100, s.random(1), n)
+	s.do("kill %d keep=100%%", n.ID())
 	for i := range writes {
 		for r := range simRegions {
 			for ok, deadline := false, time.Now().Add(20*time.Second); !ok; {
@@ -47,7 +47,7 @@ func (s *sim) healed(t *testing.T, c *caller) error {
 		if err := s.away(c, n, 50); err != nil {
 			t.Fatal(err)
 		}
-		s.restart(n)
+		s.do("restart %d", n.ID())
 		replica := n.Store().Replica(1)
 		for end := time.Now().Add(10 * time.Second); replica.Counters().SnapshotsReceived.Load() == 0; {
 			if time.Now().After(end) {
@@ -97,7 +97,7 @@ func TestPayloadThatDiffers(t *testing.T) {
 	notShort(t)
 	var witness atomic.Pointer[sim]
 	var hooks seam.Hooks
-	hooks.Store.BeforeApply = func(
+	hooks.Region.BeforeApply = func(
 		st topology.StoreID, r topology.RegionID, index, tag uint64, payload []byte, refusal error,
 	) {
 		if s := witness.Load(); s != nil {
@@ -114,7 +114,7 @@ func TestPayloadThatDiffers(t *testing.T) {
 			t.Errorf("before any difference: %v", s.problem)
 		}
 		follower := s.others(leader)[0]
-		s.network.Hold(leader.ID(), follower.ID(), time.Millisecond, func(m *pb.Message) bool {
+		s.inside.Network().Hold(leader.ID(), follower.ID(), time.Millisecond, func(m *pb.Message) bool {
 			m.Entries = slices.Clone(m.Entries) // the sender's log shares them
 			for i := range m.Entries {
 				m.Entries[i].Cmd = bytes.ReplaceAll(m.Entries[i].Cmd, []byte("sent"), []byte("seen"))
@@ -123,7 +123,7 @@ func TestPayloadThatDiffers(t *testing.T) {
 		})
 		at.ask("SET", s.nearby(0), "sent")
 		time.Sleep(time.Second) // the other follower acknowledges the write, perhaps before this one gets it
-		s.network.Hold(leader.ID(), follower.ID(), 0, nil)
+		s.inside.Network().Hold(leader.ID(), follower.ID(), 0, nil)
 		s.mu.Lock()
 		problem := s.problem
 		s.problem = nil
@@ -146,7 +146,7 @@ func TestSnapshotBySize(t *testing.T) {
 	inBubbleWith(t, k, seam.Hooks{}, func(t *testing.T, s *sim, c *caller) {
 		s.epochs = []string{""}
 		victim := s.nodes[2]
-		s.kill(100, s.random(1), victim)
+		s.do("kill %d keep=100%%", victim.ID())
 		value := strings.Repeat("v", 8<<10)
 		for r := range simRegions {
 			for n, end := 0, time.Now().Add(20*time.Second); n < 40; {
@@ -161,7 +161,7 @@ func TestSnapshotBySize(t *testing.T) {
 				}
 			}
 		}
-		s.restart(victim)
+		s.do("restart %d", victim.ID())
 		s.compareReplicas()
 		for r := topology.RegionID(1); r <= simRegions; r++ {
 			if n := victim.Store().Replica(r).Counters().SnapshotsReceived.Load(); n == 0 {

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -21,10 +20,7 @@ func TestFullDisks(t *testing.T) {
 	inBubbleWith(t, k, seam.Hooks{}, func(t *testing.T, s *sim, _ *caller) {
 		disk := func(store int, d fault.Drive) {
 			t.Helper()
-			_, err := s.c.Inject(context.Background(), fault.Fault{Verb: fault.Disk, Stores: []int{store}, Disk: d})
-			if err != nil {
-				t.Fatal(err)
-			}
+			s.fail(s.inject(t.Context(), fault.Fault{Verb: fault.Disk, Stores: []int{store}, Disk: d}))
 		}
 		status := func(store int) neokv.StoreStatus { return s.c.Status().Stores[store-1] }
 		full := fault.Drive{Free: 400 << 10}

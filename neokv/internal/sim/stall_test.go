@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,10 +17,7 @@ func TestStalledDisk(t *testing.T) {
 }
 
 func testStalledDisk(t *testing.T, rest time.Duration) {
-	var until atomic.Int64 // Unix ns
-	var hooks seam.Hooks
-	hooks.Store.BeforeSync = func(topology.StoreID) { time.Sleep(time.Until(time.Unix(0, until.Load()))) }
-	inBubble(t, hooks, func(t *testing.T, s *sim, _ *caller) {
+	inBubble(t, seam.Hooks{}, func(t *testing.T, s *sim, _ *caller) {
 		changes := func() (n uint64) {
 			for _, node := range s.nodes {
 				for _, r := range node.Store().Counters().Regions {
@@ -42,7 +38,7 @@ func testStalledDisk(t *testing.T, rest time.Duration) {
 				}
 				writes, refused, stop = s.writers()
 			}
-			until.Store(time.Now().Add(500 * time.Millisecond).UnixNano())
+			s.hangAll(500 * time.Millisecond)
 			time.Sleep(2 * time.Second)
 		}
 		stop()
@@ -57,17 +53,10 @@ func testStalledDisk(t *testing.T, rest time.Duration) {
 // so.
 func TestSlowDisk(t *testing.T) {
 	notShort(t)
-	var slow atomic.Bool
-	var hooks seam.Hooks
-	hooks.Store.BeforeSync = func(topology.StoreID) {
-		if slow.Load() {
-			time.Sleep(200 * time.Millisecond)
-		}
-	}
-	inBubble(t, hooks, func(t *testing.T, s *sim, _ *caller) {
+	inBubble(t, seam.Hooks{}, func(t *testing.T, s *sim, _ *caller) {
 		_, _, stop := s.writers()
 		time.Sleep(time.Second)
-		slow.Store(true)
+		s.do("disk all latency=200ms")
 		time.Sleep(3 * time.Second)
 		for region := topology.RegionID(1); region <= simRegions; region++ {
 			if at, _ := s.leader(region); at == nil {
@@ -75,7 +64,7 @@ func TestSlowDisk(t *testing.T) {
 			}
 		}
 		victim, _ := s.leader(1)
-		s.kill(100, s.random(1), victim)
+		s.do("kill %d keep=100%%", victim.ID())
 		begun := time.Now()
 		for region := topology.RegionID(1); region <= simRegions; region++ {
 			for time.Since(begun) < 40*time.Second {
@@ -90,8 +79,8 @@ func TestSlowDisk(t *testing.T) {
 		} else {
 			t.Logf("leaders after %s", took)
 		}
-		slow.Store(false)
-		s.restart(victim)
+		s.do("disk all ok")
+		s.do("restart %d", victim.ID())
 		stop()
 	})
 }

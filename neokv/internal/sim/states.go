@@ -146,15 +146,20 @@ func (s *sim) sawEnd(e *scheduled) {
 	}
 }
 
-// sawLeft looks at the disk that a kill has left, and reports whether it came in the middle of an installation.
-func (s *sim) sawLeft(fs *disk.FS, dir string) (installing bool) {
+// sawLeft looks at the disks that a kill has left, and counts one in the middle of an installation.
+func (s *sim) sawLeft(dead []seam.StorePlace) {
 	found := map[string]bool{}
-	stages(fs, dir, found)
-	installing = found["chunks written"] || found["half recovered"] // the other stages look like what is at rest
-	if installing {
-		s.reach(killedInstalling)
+	for _, n := range dead {
+		stages(n.FS(), n.Dir(), found)
 	}
-	return installing
+	if !found["chunks written"] && !found["half recovered"] { // the other stages look like what is at rest
+		return
+	}
+	s.reach(killedInstalling)
+	if len(dead) == len(s.nodes) {
+		s.h.note("the kill came in the middle of a snapshot's installation")
+		s.count(&s.stats.Installing)
+	}
 }
 
 // stages adds to found how far installations of snapshots had come on a disk that a kill left.

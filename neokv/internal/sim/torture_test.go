@@ -107,6 +107,7 @@ func TestDrawnScenarios(t *testing.T) {
 		}
 	}
 	delete(drawn, "restart") // of stores whose disks have failed
+	delete(drawn, "clock")   // clocks disagree in half of the seeds
 	if len(drawn) != 2 || !drawn["kill"] || !drawn["disk"] {
 		t.Errorf("the verbs %v were drawn; want kill and disk", drawn)
 	}

@@ -230,8 +230,7 @@ func TestChildBesideACutStore(t *testing.T) {
 			for _, other := range c.stores {
 				if other != s && other.ID() != s.metaStoreNow() { // meta's leader hands out ids
 					for _, x := range c.stores {
-						c.network.Cut(x.ID(), other.ID())
-						c.network.Cut(other.ID(), x.ID())
+						c.cut(x.ID(), other.ID())
 					}
 					break
 				}

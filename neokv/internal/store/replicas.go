@@ -123,7 +123,7 @@ func (s *Store) newReplica(o *ownedRegion) *region.Replica {
 		Fence: s.o.FS.Fence, ClockAhead: s.o.ClockAhead, OldestRead: s.o.FS.OldestRead, Changed: s.leadingChanged,
 		OnServe: s.o.OnServe, OnBounds: s.boundsChanged, Beside: beside{s},
 		Counters: s.counters.of(o.id), Sampler: s.sampler, PopMemory: &s.popped,
-		Mistakes: s.o.Mistakes.Region, Hooks: s.o.Hooks.Hooks,
+		Mistakes: s.o.Mistakes.Region, Hooks: s.o.Hooks,
 	})
 }
 

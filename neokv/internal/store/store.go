@@ -68,7 +68,7 @@ type Options struct {
 	// OnFail is called once, with the reason, when the store fails. It must not block.
 	OnFail   func(error)
 	Mistakes Mistakes
-	Hooks    Hooks
+	Hooks    region.Hooks // of the replicas
 }
 
 // Mistakes are errors in the logic of a store that a test plants, to see that a checker finds them. None by default.
@@ -81,12 +81,6 @@ type Mistakes struct {
 	// UnsyncedFreeze: a merge does not wait until the freeze is durable everywhere.
 	UnsyncedFreeze bool
 	AnyJoin        bool // a store joins a region whose slots another of its replicas has
-}
-
-// Hooks are functions of tests that a store and its replicas call. nil: not called.
-type Hooks struct {
-	region.Hooks
-	BeforeSave, BeforeSync func(topology.StoreID) // see raftlog.Options
 }
 
 // Store is a running store.
@@ -299,8 +293,7 @@ func (s *Store) put(key, value []byte, sync bool) error {
 func (s *Store) startHost() error {
 	s.log = raftlog.New(s.engine, raftlog.Options{
 		Sync: s.o.Settings.Engine.WALSync == "always", Applied: s.applied, Failed: s.o.FS.Failed, Fence: s.o.FS.Fence,
-		Stalls: s.stalls, Store: s.o.ID, BeforeSave: s.o.Hooks.BeforeSave, BeforeSync: s.o.Hooks.BeforeSync,
-		Mistakes: s.o.Mistakes.Log,
+		Wait: s.o.FS.LogWait(), Stalls: s.stalls, Mistakes: s.o.Mistakes.Log,
 	})
 	// A step worker waits in each sync, and all regions that share the worker wait with it. A worker for snapshots sends
 	// one, or starts a replica: a child must not wait for snapshots that throttled links delay.

@@ -32,7 +32,7 @@ type testStores struct {
 	initial *meta.Map
 	fs      []*disk.FS
 	stores  []*Store
-	hooks   Hooks
+	hooks   region.Hooks
 	raft    func(*settings.RaftKnobs) // changes settings, nil for none
 	rand    rand.Source               // of the stores opened from now on, nil: by their number
 	onServe func(topology.RegionID, uint64)

@@ -205,7 +205,10 @@ func (c *testCluster) propose(id topology.StoreID, r int) (uint64, error) {
 	return result.Value, err
 }
 
-func (c *testCluster) cut(a, b topology.StoreID) { c.net.Cut(a, b); c.net.Cut(b, a) }
+func (c *testCluster) cut(a, b topology.StoreID) {
+	c.net.SetLink(a, b, fault.Net{Cut: true}, nil)
+	c.net.SetLink(b, a, fault.Net{Cut: true}, nil)
+}
 
 func (c *testCluster) heal() {
 	for a := topology.StoreID(1); a <= stores; a++ {
@@ -472,11 +475,11 @@ func leaseRun(t *testing.T, newNet func() *transport.Network, seed uint64) (bad 
 			d := time.Duration(20+rng.IntN(500)) * time.Millisecond
 			switch rng.IntN(10) {
 			case 0:
-				c.net.Cut(a, b)
+				c.net.SetLink(a, b, fault.Net{Cut: true}, nil)
 			case 1:
 				c.cut(a, b)
 			case 2:
-				c.net.Delay(a, b, d/4)
+				c.net.SetLink(a, b, fault.Net{Delay: d / 4}, nil)
 			case 3, 4:
 				kind := kinds[rng.IntN(len(kinds))]
 				c.net.Hold(a, b, d, func(m *pb.Message) bool { return m.Type == kind })
@@ -655,7 +658,7 @@ func TestCatchingUpOverASlowLink(t *testing.T) {
 			c.must(err)
 		}
 		c.net.SetLink(leader, follower, fault.Net{Bandwidth: 1_000_000}, nil)
-		c.net.Heal(follower, leader)
+		c.net.SetLink(follower, leader, fault.Net{}, nil)
 		begin := time.Now()
 		for {
 			n, err := c.nodes[follower].host.StaleRead(1, nil)
@@ -703,15 +706,15 @@ func TestCall(t *testing.T) {
 		want("absent", 2, "", "store-2: not running", 0)
 		two := net.NewEndpoint(transport.Options{Store: 2, Handle: echo})
 		want("up", 2, "hello from 1", "<nil>", 0)
-		net.Delay(1, 2, 30*time.Millisecond)
-		net.Delay(2, 1, 20*time.Millisecond)
+		net.SetLink(1, 2, fault.Net{Delay: 30 * time.Millisecond}, nil)
+		net.SetLink(2, 1, fault.Net{Delay: 20 * time.Millisecond}, nil)
 		want("delayed", 2, "hello from 1", "<nil>", 50*time.Millisecond)
-		net.Delay(1, 2, 0)
-		net.Delay(2, 1, 0)
+		net.SetLink(1, 2, fault.Net{}, nil)
+		net.SetLink(2, 1, fault.Net{}, nil)
 		for _, d := range [][2]topology.StoreID{{1, 2}, {2, 1}} {
-			net.Cut(d[0], d[1])
+			net.SetLink(d[0], d[1], fault.Net{Cut: true}, nil)
 			want("cut", 2, "", "store-2: no answer: context deadline exceeded", time.Second)
-			net.Heal(d[0], d[1])
+			net.SetLink(d[0], d[1], fault.Net{}, nil)
 		}
 		two.Isolate()
 		want("isolated", 2, "", "store-2: no answer: context deadline exceeded", time.Second)

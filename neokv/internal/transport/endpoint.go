@@ -288,8 +288,8 @@ func (e *Endpoint) arrive(l *linkEnd, b pb.MessageBatch) {
 	if e.silent.Load() || c.Cut {
 		return
 	}
-	if fate := c.fates(); fate != nil {
-		b.Requests = e.disturb(l, b, fate)
+	if c.harms() {
+		b.Requests = e.harm(l, b, c)
 		if len(b.Requests) == 0 {
 			return
 		}
@@ -297,23 +297,23 @@ func (e *Endpoint) arrive(l *linkEnd, b pb.MessageBatch) {
 	e.wire.send(l, b)
 }
 
-// disturb returns the messages of a batch that arrive now. It queues those that arrive later or again.
-func (e *Endpoint) disturb(l *linkEnd, b pb.MessageBatch, fate func(*pb.Message) Fate) (now []pb.Message) {
+// harm returns the messages of a batch that arrive now. It queues those that arrive later or again.
+func (e *Endpoint) harm(l *linkEnd, b pb.MessageBatch, c *condition) (now []pb.Message) {
 	for i := range b.Requests {
-		f := fate(&b.Requests[i])
-		if !f.Lost {
+		f := c.fate()
+		if !f.lost {
 			now = append(now, b.Requests[i])
 		}
-		if f.Again > 0 {
+		if f.again > 0 {
 			again := b
 			again.Requests = slices.Clone(b.Requests[i : i+1])
-			l.late.put(l, again, f.Again)
+			l.late.put(l, again, f.again)
 		}
 	}
 	return now
 }
 
-// arriveAgain is like arrive, for messages that disturb has delayed or repeated.
+// arriveAgain is like arrive, for messages that harm has delayed or repeated.
 func (e *Endpoint) arriveAgain(l *linkEnd, b pb.MessageBatch) {
 	if !e.silent.Load() && !l.link.now.Load().Cut {
 		e.wire.send(l, b)

@@ -52,21 +52,6 @@ func (n *Network) Link(from, to topology.StoreID) fault.Net {
 	return n.link(from, to).now.Load().Net
 }
 
-// Cut sets Net.Cut alone.
-func (n *Network) Cut(from, to topology.StoreID) {
-	n.change(from, to, func(c *condition) { c.Cut = true })
-}
-
-// Heal ends a Cut.
-func (n *Network) Heal(from, to topology.StoreID) {
-	n.change(from, to, func(c *condition) { c.Cut = false })
-}
-
-// Delay sets Net.Delay alone.
-func (n *Network) Delay(from, to topology.StoreID, d time.Duration) {
-	n.change(from, to, func(c *condition) { c.Delay = d })
-}
-
 // Hold keeps the Raft messages for which match is true at the sender for d, in order, before they pass the filter.
 // Other messages overtake them, as they do with a slow send queue. d = 0 turns it off for later messages. match runs on
 // the senders' goroutines.
@@ -77,18 +62,6 @@ func (n *Network) Hold(from, to topology.StoreID, d time.Duration, match func(*p
 			c.hold = &hold{d, match}
 		}
 	})
-}
-
-// Disturb lets fate decide what becomes of each Raft message from one store to another after it has left its sender, in
-// place of the shares of Net. nil turns it off. fate runs on the senders' goroutines.
-func (n *Network) Disturb(from, to topology.StoreID, fate func(*pb.Message) Fate) {
-	n.change(from, to, func(c *condition) { c.disturb = fate })
-}
-
-// Fate says what the network does to a Raft message other than delivering it once and in order.
-type Fate struct {
-	Lost  bool          // it does not arrive
-	Again time.Duration // if not 0, it arrives so much later, overtaken by others; if not Lost, once more
 }
 
 type hold struct {
@@ -111,7 +84,6 @@ type condition struct {
 	distance time.Duration
 	chance   *chance // nil if Net leaves nothing to chance
 	hold     *hold
-	disturb  func(*pb.Message) Fate
 }
 
 // chance draws for one link.
@@ -165,25 +137,23 @@ func (c *condition) latency() time.Duration {
 	return c.distance + c.Delay + c.chance.upTo(c.Jitter)
 }
 
-// fates returns the function that decides about each Raft message, nil if all arrive once and in order.
-func (c *condition) fates() func(*pb.Message) Fate {
-	if c.disturb != nil || !c.harms() {
-		return c.disturb
-	}
-	return c.fate
+// fate says what the link does to a Raft message other than delivering it once and in order.
+type fate struct {
+	lost  bool          // it does not arrive
+	again time.Duration // if not 0, it arrives so much later, overtaken by others; if not lost, once more
 }
 
 // fate draws what becomes of a Raft message.
-func (c *condition) fate(*pb.Message) Fate {
+func (c *condition) fate() fate {
 	switch x := c.chance.share(); {
 	case x < c.Loss:
-		return Fate{Lost: true}
+		return fate{lost: true}
 	case x < c.Loss+c.Duplicate:
-		return Fate{Again: c.chance.upTo(stragglerTime)}
+		return fate{again: c.chance.upTo(stragglerTime)}
 	case x < c.Loss+c.Duplicate+c.Reorder:
-		return Fate{Lost: true, Again: c.chance.upTo(stragglerTime)}
+		return fate{lost: true, again: c.chance.upTo(stragglerTime)}
 	default:
-		return Fate{}
+		return fate{}
 	}
 }
 

@@ -441,7 +441,7 @@ func TestPause(t *testing.T) {
 
 		// All that the paused store and the others send waits, and arrives in order. What has left goes on. The link between
 		// the others works.
-		net.Delay(2, 1, 20*ms)
+		net.SetLink(2, 1, fault.Net{Delay: 20 * ms}, nil)
 		send(2, 1, 1)
 		net.Pause(2)
 		send(1, 2, 2)
@@ -485,8 +485,8 @@ func TestPause(t *testing.T) {
 
 		// An answer waits, too, be it the answer of a paused store or to one.
 		for _, paused := range []topology.StoreID{1, 2} {
-			net.Delay(2, 1, 0)
-			net.Delay(1, 2, 20*ms)
+			net.SetLink(2, 1, fault.Net{}, nil)
+			net.SetLink(1, 2, fault.Net{Delay: 20 * ms}, nil)
 			ends[2].handle = func(context.Context, topology.StoreID, []byte) ([]byte, error) {
 				net.Pause(paused)
 				return nil, nil
@@ -498,7 +498,7 @@ func TestPause(t *testing.T) {
 		}
 
 		// A store that is killed while it is paused has not sent what it has not sent. Its next run is not paused.
-		net.Delay(1, 2, 0)
+		net.SetLink(1, 2, fault.Net{}, nil)
 		net.Pause(2)
 		send(2, 1, 10)
 		send(1, 2, 11)

@@ -14,6 +14,7 @@ import (
 	"github.com/lni/dragonboat/v4/raftio"
 	pb "github.com/lni/dragonboat/v4/raftpb"
 
+	"neokv.dev/neokv/fault"
 	"neokv.dev/neokv/internal/memconn"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/internal/transport"
@@ -157,7 +158,7 @@ func TestLinks(t *testing.T) {
 		}
 		send(conn, 1, 2)
 		want("up", two, "1@0", "2@0")
-		net.Cut(1, 2)
+		net.SetLink(1, 2, fault.Net{Cut: true}, nil)
 		send(conn, 3)
 		want("cut", two)
 		send(two.connect(t, 1), 4)
@@ -167,52 +168,36 @@ func TestLinks(t *testing.T) {
 			t.Errorf("the other direction: got %v, want one message", one.got)
 		}
 		one.mu.Unlock()
-		net.Heal(1, 2)
-		net.Delay(1, 2, 50*time.Millisecond)
+		net.SetLink(1, 2, fault.Net{}, nil)
+		net.SetLink(1, 2, fault.Net{Delay: 50 * time.Millisecond}, nil)
 		send(conn, 5)
 		time.Sleep(10 * time.Millisecond)
-		net.Delay(1, 2, 0)
+		net.SetLink(1, 2, fault.Net{}, nil)
 		send(conn, 6) // behind 5
 		want("delayed", two, "5@50", "6@50")
 		send(conn, 7)
 		want("no longer delayed", two, "7@0")
-		net.Delay(1, 2, 50*time.Millisecond)
+		net.SetLink(1, 2, fault.Net{Delay: 50 * time.Millisecond}, nil)
 		send(conn, 8)
-		net.Cut(1, 2)
+		net.SetLink(1, 2, fault.Net{Cut: true}, nil)
 		want("cut under way", two)
-		net.Heal(1, 2)
-		net.Delay(1, 2, 0)
+		net.SetLink(1, 2, fault.Net{}, nil)
 		net.Hold(1, 2, 30*time.Millisecond, func(m *pb.Message) bool { return m.Type == pb.Heartbeat })
 		send(conn, 9, 100, 10, 101)
 		want("held", two, "9@0", "10@0", "100@30", "101@30")
 		net.Hold(1, 2, 0, nil)
-		net.Disturb(1, 2, func(m *pb.Message) (f transport.Fate) {
-			switch m.Commit {
-			case 20:
-				f.Lost = true
-			case 21:
-				f.Again = 40 * time.Millisecond
-			case 22:
-				f.Lost, f.Again = true, 50*time.Millisecond
-			}
-			return f
-		})
-		send(conn, 20, 21, 22, 23)
-		time.Sleep(45 * time.Millisecond)
-		send(conn, 24)
-		want("disturbed", two, "21@0", "23@0", "21@40", "24@45", "22@50")
+		net.SetLink(1, 2, fault.Net{Duplicate: 1}, seeded())
 		send(conn, 21)
 		synctest.Wait()
-		net.Cut(1, 2)
+		net.SetLink(1, 2, fault.Net{Cut: true}, nil)
 		want("cut before it arrives again", two, "21@0")
-		net.Heal(1, 2)
-		net.Disturb(1, 2, nil)
+		net.SetLink(1, 2, fault.Net{}, nil)
 		send(conn, 20)
-		want("no longer disturbed", two, "20@0")
+		want("no longer repeated", two, "20@0")
 
 		// A message from an earlier run of a store never arrives, and a message to an earlier run does not reach the
 		// next one.
-		net.Delay(1, 2, 50*time.Millisecond)
+		net.SetLink(1, 2, fault.Net{Delay: 50 * time.Millisecond}, nil)
 		send(conn, 11)
 		again := newEnd(t, net, 1)
 		send(conn, 12)
@@ -251,9 +236,9 @@ func TestSnapshotChunks(t *testing.T) {
 		want("up", "<nil>")
 		two.refuse = true
 		want("refused", "store-2: chunk 3 of a snapshot refused")
-		net.Cut(1, 2)
+		net.SetLink(1, 2, fault.Net{Cut: true}, nil)
 		want("cut", "store-1 to store-2: link is cut")
-		net.Heal(1, 2)
+		net.SetLink(1, 2, fault.Net{}, nil)
 		two.Close()
 		want("absent", "store-2: not running")
 		one.Close()
