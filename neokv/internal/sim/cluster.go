@@ -13,7 +13,7 @@ import (
 func simSettings() *settings.Settings {
 	s := settings.Default()
 	s.Cluster = settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: simRegions}
-	s.Engine.MemtableSize, s.Engine.BlockCache, s.Engine.DiskReserve = 3<<20, 1<<20, 512<<10
+	s.Engine.MemtableSize, s.Engine.BlockCache, s.Engine.RowCache, s.Engine.DiskReserve = 3<<20, 1<<20, 1<<20, 512<<10
 	// A store that is away for a second or two needs a snapshot.
 	s.Raft.SnapshotEntries, s.Raft.CompactionOverhead = 30, 10
 	s.Raft.MaxInflight = 4  // a fault hits several entries of a region at once
