@@ -3,9 +3,9 @@ package redis
 import (
 	"bytes"
 	"errors"
-	"slices"
-	"sort"
 	"sync/atomic"
+
+	"github.com/tidwall/btree"
 
 	"neokv.dev/neokv/internal/keys"
 )
@@ -32,12 +32,15 @@ func (m *PopMemory) room(n int64) bool { return m.used.Load()+n <= popMemoryByte
 const (
 	// maxPopEntries is how many collections are cached: one for each remainder of a version divided by it.
 	maxPopEntries = 64
-	// maxEnd is about how many members are cached at an end of a sorted set.
-	maxEnd = 128
-	// maxEndBytes is about how many bytes of them are read at once; one member may be longer.
-	maxEndBytes = maxEnd * maxBound
-	// maxBound is how long a bound may be to be remembered.
-	maxBound = 512
+	// maxRead is how many members are read at once at an end of a sorted set, and maxReadBytes about how many bytes; one
+	// member may be longer.
+	maxRead      = 128
+	maxReadBytes = 64 << 10
+	// maxEnd is how many members are cached at an end: those that have been read, and some that have been added since.
+	maxEnd = 512
+	// memberBytes is what a member takes besides its own bytes: a string of 16 bytes in a node of the B-tree that is
+	// half full at least, its share of the nodes, and what the allocator rounds up.
+	memberBytes = 48
 	// pickSteps is about how many members could be read in the time that it takes to pick one.
 	pickSteps = 32
 )
@@ -56,6 +59,7 @@ type popEntry struct {
 	version uint64
 	user    []byte
 	at      [2]subkeyList
+	bytes   int64 // what the entry takes of the memory
 	due     int64 // how many members could have been read in the time that earlier picks took
 	take    int   // how many members to read at an end next time
 	// signed says that a member with a score of -0 has been in the lists. They do not tell -0 from 0.
@@ -100,7 +104,7 @@ func (x *popCache) claim(c *collection) *popEntry {
 		x.forget(k.version, k.user)
 	}
 	k := &popEntry{version: c.Version, user: bytes.Clone(c.user), take: 1}
-	x.memory.used.Add(int64(len(k.user)))
+	x.count(k, len(k.user))
 	x.known[c.Version%maxPopEntries] = k
 	return k
 }
@@ -108,12 +112,35 @@ func (x *popCache) claim(c *collection) *popEntry {
 // forget drops what is cached of a version of a key.
 func (x *popCache) forget(version uint64, user []byte) {
 	if k := x.of(version, user); k != nil {
-		for i := range k.at {
-			x.memory.used.Add(k.at[i].reset())
-		}
-		x.memory.used.Add(-int64(len(k.user)))
+		x.memory.used.Add(-k.bytes)
 		x.known[version%maxPopEntries] = nil
 	}
+}
+
+// count counts n more bytes of memory.
+func (x *popCache) count(k *popEntry, n int) {
+	k.bytes += int64(n)
+	x.memory.used.Add(int64(n))
+}
+
+// insert adds a subkey to a list of an entry.
+func (x *popCache) insert(k *popEntry, e *subkeyList, sub []byte) {
+	n := e.subs.Len()
+	e.subs.Load(string(sub)) // is an Insert, and quick for subkeys in order
+	x.count(k, (e.subs.Len()-n)*(len(sub)+memberBytes))
+}
+
+// remove drops a subkey if the list has it.
+func (x *popCache) remove(k *popEntry, e *subkeyList, sub string) {
+	n := e.subs.Len()
+	e.subs.Delete(sub)
+	x.count(k, (e.subs.Len()-n)*(len(sub)+memberBytes))
+}
+
+// limit sets the bound of a list.
+func (x *popCache) limit(k *popEntry, e *subkeyList, bound string) {
+	x.count(k, len(bound)-len(e.bound))
+	e.whole, e.bound = false, bound
 }
 
 // inserted is called with each subkey that a set, or the score index of a sorted set, gets. signed says that it has a
@@ -126,9 +153,9 @@ func (x *popCache) inserted(c *collection, sub []byte, signed bool) {
 	k.signed = k.signed || signed
 	for i := range k.at {
 		if e := &k.at[i]; e.covers(sub, i == above) {
-			x.memory.used.Add(e.insert(sub))
-			if c.Type == keys.ZSet {
-				x.memory.used.Add(e.trim(i == above))
+			x.insert(k, e, sub)
+			if c.Type == keys.ZSet && e.subs.Len() > maxEnd {
+				x.trim(k, i)
 			}
 		}
 	}
@@ -142,7 +169,7 @@ func (x *popCache) removed(c *collection, sub []byte) {
 	if k := x.of(c.Version, c.user); k != nil {
 		for i := range k.at {
 			if e := &k.at[i]; e.covers(sub, i == above) {
-				x.memory.used.Add(e.remove(sub))
+				x.remove(k, e, string(sub))
 			}
 		}
 	}
@@ -157,25 +184,25 @@ func (x *popCache) whole(c *collection, n uint64) (*subkeyList, error) {
 		return e, nil
 	}
 	k.due += pickSteps * int64(min(n, c.Size))
-	if k.due < int64(c.Size) || !x.memory.room(int64(c.Size)) {
+	if k.due < int64(c.Size) || !x.memory.room(memberBytes*int64(c.Size)) {
 		return nil, nil
 	}
 	k.due = 0
 	fits := true
 	err := c.each(nil, func(sub, _ []byte) bool {
-		x.memory.used.Add(e.insert(sub))
+		x.insert(k, e, sub)
 		fits = x.memory.room(0)
 		return fits
 	})
-	if err == nil && fits && e.n != c.Size {
-		err = c.miscounted(e.n)
+	if n := uint64(e.subs.Len()); err == nil && fits && n != c.Size {
+		err = c.miscounted(n)
 	}
 	if !fits || err != nil {
-		x.memory.used.Add(e.reset())
-		k.due = -8 * int64(c.Size) // the next attempt comes later
+		x.forget(c.Version, c.user)
+		x.claim(c).due = -8 * int64(c.Size) // the next attempt comes later
 		return nil, err
 	}
-	e.whole = true
+	e.whole, e.at = true, e.subs.Iter()
 	return e, nil
 }
 
@@ -185,32 +212,85 @@ const (
 	above = 1
 )
 
-// end returns some members at one end of a sorted set that is not empty, with their scores. If it must read them, it
+// end returns the member at one end of a sorted set that is not empty, after its score. If it must read members, it
 // reads at most as many as most says.
-func (x *popCache) end(c *collection, at int, most int64) (*subkeyList, error) {
+func (x *popCache) end(c *collection, at int, most int64) (sub string, err error) {
 	k := x.claim(c)
 	e := &k.at[at]
-	if e.n > 0 {
-		return e, nil
+	if e.subs.Len() == 0 && !e.whole {
+		n := 1
+		if x.memory.room(maxReadBytes) {
+			n = max(k.take, int(min(most, maxRead)))
+			k.take = min(4*n, maxRead)
+		}
+		if err := x.extend(c, k, at, n); err != nil {
+			return "", err
+		}
 	}
-	if e.whole {
-		return nil, c.miscounted(0)
+	there := false
+	if at == above {
+		sub, there = e.subs.Max()
+	} else {
+		sub, there = e.subs.Min()
 	}
-	n := 1
-	if x.memory.room(maxEnd * maxBound) {
-		n = max(k.take, int(min(most, maxEnd)))
-		k.take = min(4*n, maxEnd)
+	if !there {
+		return "", c.miscounted(0)
 	}
-	signed, err := e.extend(c, at == above, n)
+	return sub, nil
+}
+
+// extend reads up to n members into an empty list of a sorted set: from the bound on, or from the end if nothing is
+// known.
+func (x *popCache) extend(c *collection, k *popEntry, at, n int) error {
+	list := &k.at[at]
+	from, to, first, next := []byte(list.bound), []byte(nil), elements.First, elements.Next
+	if at == above {
+		from, first, next = nil, elements.Last, elements.Prev
+		if list.bound != "" {
+			to = []byte(list.bound)
+		}
+	}
+	e, err := c.elements(keys.ZSetScore, from, to)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	k.signed = k.signed || signed
-	x.memory.used.Add(e.cost())
-	if e.n == 0 {
-		return nil, c.miscounted(0)
+	ok := first(e)
+	for read := 0; ok && n > 0 && read < maxReadBytes; ok = next(e) {
+		score, _, err := e.scored()
+		if err != nil {
+			return errors.Join(err, e.Close())
+		}
+		k.signed = k.signed || keys.ScoreSign(score) != nil
+		x.insert(k, list, e.sub())
+		read += len(e.sub())
+		n--
 	}
-	return e, nil
+	switch {
+	case !ok:
+		x.limit(k, list, "")
+		list.whole = true
+	case at == above:
+		low, _ := list.subs.Min()
+		x.limit(k, list, low)
+	default:
+		x.limit(k, list, string(e.sub()))
+	}
+	return e.Close()
+}
+
+// trim drops the member of a list that is farthest from its end.
+func (x *popCache) trim(k *popEntry, at int) {
+	e := &k.at[at]
+	if at == above {
+		far, _ := e.subs.Min()
+		x.remove(k, e, far)
+		low, _ := e.subs.Min()
+		x.limit(k, e, low)
+	} else {
+		far, _ := e.subs.Max()
+		x.remove(k, e, far)
+		x.limit(k, e, far)
+	}
 }
 
 // signs reports whether a member with a score of -0 may be among those that end returns.
@@ -221,11 +301,7 @@ func (x *popCache) signs(c *collection) bool {
 
 // tidy is called after members have been taken from an end.
 func (x *popCache) tidy(c *collection) {
-	k := x.of(c.Version, c.user)
-	if k == nil {
-		return
-	}
-	if len(k.at[below].bound) > maxBound || len(k.at[above].bound) > maxBound || !x.memory.room(0) {
+	if !x.memory.room(0) {
 		x.forget(c.Version, c.user)
 	}
 }
@@ -233,220 +309,20 @@ func (x *popCache) tidy(c *collection) {
 // subkeyList has subkeys of one collection in one keyspace, in order: all before a bound or, for the upper end, all
 // from the bound on.
 type subkeyList struct {
-	whole  bool   // no bound: all of the collection
-	bound  []byte // nil: nothing is known
-	leaves []leaf // none is empty
-	n      uint64
+	subs  btree.Set[string]
+	whole bool   // no bound: all of the collection
+	bound string // empty: nothing is known, unless whole is set
 
-	// at and in are where the list stands as an ordered: a leaf, and a subkey in it.
-	at, in int
-	key    []byte
-	front  int
-}
-
-// leaf is some subkeys, one after the other in one buffer.
-type leaf struct {
-	bytes []byte
-	ends  []uint32
-}
-
-const (
-	// leafMost is how many subkeys a leaf has at most.
-	leafMost = 256
-	// leafLeast is how many subkeys a leaf has on average, at least, in a list of many leaves.
-	leafLeast = 32
-)
-
-func (l *leaf) sub(i int) []byte {
-	start := uint32(0)
-	if i > 0 {
-		start = l.ends[i-1]
-	}
-	return l.bytes[start:l.ends[i]:l.ends[i]]
-}
-
-func (l *leaf) cost() int64 { return int64(cap(l.bytes) + 4*cap(l.ends) + 64) }
-
-func (l *leaf) insert(i int, sub []byte) {
-	start := uint32(0)
-	if i > 0 {
-		start = l.ends[i-1]
-	}
-	l.bytes = slices.Insert(l.bytes, int(start), sub...)
-	l.ends = slices.Insert(l.ends, i, start)
-	for ; i < len(l.ends); i++ {
-		l.ends[i] += uint32(len(sub))
-	}
-}
-
-func (l *leaf) remove(i int) {
-	sub := l.sub(i)
-	n := uint32(len(sub))
-	l.bytes = slices.Delete(l.bytes, int(l.ends[i]-n), int(l.ends[i]))
-	for l.ends = slices.Delete(l.ends, i, i+1); i < len(l.ends); i++ {
-		l.ends[i] -= n
-	}
-}
-
-// split cuts the leaf before a subkey, and returns the rest.
-func (l *leaf) split(i int) (behind leaf) {
-	for k := i; k < len(l.ends); k++ {
-		behind.insert(k-i, l.sub(k))
-	}
-	l.bytes, l.ends = slices.Clone(l.bytes[:l.ends[i-1]]), slices.Clone(l.ends[:i])
-	return behind
+	// at is where the list stands as an ordered, if valid is set.
+	at    btree.SetIter[string]
+	valid bool
+	key   []byte
+	front int
 }
 
 // covers reports whether a subkey lies on the list's side of the bound: if the collection has it, so has the list.
 func (x *subkeyList) covers(sub []byte, above bool) bool {
-	return x.whole || x.bound != nil && (bytes.Compare(sub, x.bound) >= 0) == above
-}
-
-// reset forgets everything. Like every method that changes a list, it returns by how many bytes the list's memory has
-// grown.
-func (x *subkeyList) reset() int64 {
-	cost := x.cost()
-	*x = subkeyList{}
-	return -cost
-}
-
-func (x *subkeyList) cost() (n int64) {
-	for i := range x.leaves {
-		n += x.leaves[i].cost()
-	}
-	return n
-}
-
-// find returns the place of the first subkey that is not below sub, and whether it equals sub. There may be none.
-func (x *subkeyList) find(sub []byte) (at, in int, there bool) {
-	at = sort.Search(len(x.leaves), func(i int) bool {
-		l := &x.leaves[i]
-		return bytes.Compare(l.sub(len(l.ends)-1), sub) >= 0
-	})
-	if at == len(x.leaves) {
-		return at, 0, false
-	}
-	l := &x.leaves[at]
-	in = sort.Search(len(l.ends), func(i int) bool { return bytes.Compare(l.sub(i), sub) >= 0 })
-	return at, in, bytes.Equal(l.sub(in), sub)
-}
-
-// insert adds a subkey unless the list has it.
-func (x *subkeyList) insert(sub []byte) (cost int64) {
-	at, in, there := x.find(sub)
-	if there {
-		return 0
-	}
-	x.n++
-	if at == len(x.leaves) { // behind all
-		if at == 0 || len(x.leaves[at-1].ends) >= leafMost {
-			x.leaves = append(x.leaves, leaf{})
-		}
-		at = len(x.leaves) - 1
-		in = len(x.leaves[at].ends)
-	}
-	l := &x.leaves[at]
-	if in > 0 || len(l.ends) > 0 {
-		cost = -l.cost()
-	}
-	if l.insert(in, sub); len(l.ends) > leafMost {
-		behind := l.split(len(l.ends) / 2)
-		cost += l.cost() + behind.cost()
-		x.leaves = slices.Insert(x.leaves, at+1, behind)
-		return cost
-	}
-	return cost + l.cost()
-}
-
-// remove drops a subkey if the list has it.
-func (x *subkeyList) remove(sub []byte) (cost int64) {
-	at, in, there := x.find(sub)
-	if !there {
-		return 0
-	}
-	x.n--
-	l := &x.leaves[at]
-	if len(l.ends) == 1 {
-		cost = -l.cost()
-		x.leaves = slices.Delete(x.leaves, at, at+1)
-		return cost
-	}
-	l.remove(in)
-	if len(x.leaves) > 8 && x.n < leafLeast*uint64(len(x.leaves)) {
-		return x.pack()
-	}
-	return 0
-}
-
-// pack fills the leaves up.
-func (x *subkeyList) pack() (cost int64) {
-	cost = -x.cost()
-	old := x.leaves
-	x.leaves, x.n = nil, 0
-	for i := range old {
-		for k := range old[i].ends {
-			x.insert(old[i].sub(k))
-		}
-	}
-	return cost + x.cost()
-}
-
-// trim drops a leaf that is farther from the end than maxEnd asks for.
-func (x *subkeyList) trim(above bool) (cost int64) {
-	if x.n <= 2*leafMost || len(x.leaves) < 2 {
-		return 0
-	}
-	var gone leaf
-	if above {
-		gone = x.leaves[0]
-		x.leaves = slices.Delete(x.leaves, 0, 1)
-		x.bound = bytes.Clone(x.leaves[0].sub(0))
-	} else {
-		last := len(x.leaves) - 1
-		gone = x.leaves[last]
-		x.leaves = slices.Delete(x.leaves, last, last+1)
-		x.bound = bytes.Clone(gone.sub(0))
-	}
-	x.n -= uint64(len(gone.ends))
-	x.whole = false
-	return -gone.cost()
-}
-
-// extend reads up to n members into an empty list: from the bound on, or from the end if nothing is known. It reports
-// whether one of them has a score of -0.
-func (x *subkeyList) extend(c *collection, above bool, n int) (signed bool, err error) {
-	from, to := x.bound, []byte(nil)
-	if above {
-		from, to = nil, x.bound
-	}
-	e, err := c.elements(keys.ZSetScore, from, to)
-	if err != nil {
-		return false, err
-	}
-	first, next := e.First, e.Next
-	if above {
-		first, next = e.Last, e.Prev
-	}
-	ok := first()
-	for read := 0; ok && n > 0 && read < maxEndBytes; ok = next() {
-		score, _, err := e.scored()
-		if err != nil {
-			return false, errors.Join(err, e.Close())
-		}
-		signed = signed || keys.ScoreSign(score) != nil
-		x.insert(e.sub())
-		read += len(e.sub())
-		n--
-	}
-	switch {
-	case !ok:
-		x.whole, x.bound = true, nil
-	case above:
-		x.bound = bytes.Clone(x.leaves[0].sub(0))
-	default:
-		x.bound = bytes.Clone(e.sub())
-	}
-	return signed, e.Close()
+	return x.whole || x.bound != "" && (string(sub) >= x.bound) == above
 }
 
 // over returns the list of all elements as an ordered, which makes their storage keys with c.
@@ -456,65 +332,38 @@ func (x *subkeyList) over(c *collection) ordered {
 	return x
 }
 
-// stand moves to a subkey, if there is one.
-func (x *subkeyList) stand(at, in int) bool {
-	x.at, x.in = at, in
-	return x.Valid()
+// stand is what each method returns that moves the list: whether it stands on a subkey now.
+func (x *subkeyList) stand(there bool) bool {
+	if x.valid = there; there {
+		x.key = append(x.key[:x.front], x.at.Key()...)
+	}
+	return there
 }
 
 // The methods of ordered.
 
-func (x *subkeyList) Valid() bool { return x.at >= 0 && x.at < len(x.leaves) }
-
-func (x *subkeyList) First() bool { return x.stand(0, 0) }
-
-func (x *subkeyList) Last() bool {
-	last := len(x.leaves) - 1
-	if last < 0 {
-		return x.stand(-1, 0)
-	}
-	return x.stand(last, len(x.leaves[last].ends)-1)
-}
-
-func (x *subkeyList) Next() bool {
-	if x.in+1 < len(x.leaves[x.at].ends) {
-		x.in++
-		return true
-	}
-	return x.stand(x.at+1, 0)
-}
+func (x *subkeyList) Valid() bool { return x.valid }
+func (x *subkeyList) First() bool { return x.stand(x.at.First()) }
+func (x *subkeyList) Last() bool  { return x.stand(x.at.Last()) }
+func (x *subkeyList) Next() bool  { return x.stand(x.at.Next()) }
 
 func (x *subkeyList) SeekGE(key []byte) bool {
 	front := x.key[:x.front]
-	if !bytes.HasPrefix(key, front) {
-		if bytes.Compare(key, front) < 0 {
-			return x.First()
-		}
-		return x.stand(len(x.leaves), 0)
+	if bytes.HasPrefix(key, front) {
+		return x.stand(x.at.Seek(string(key[x.front:])))
 	}
-	at, in, _ := x.find(key[x.front:])
-	return x.stand(at, in)
+	return x.stand(bytes.Compare(key, front) < 0 && x.at.First())
 }
 
 func (x *subkeyList) SeekLT(key []byte) bool {
-	switch {
-	case !x.SeekGE(key):
-		return x.Last()
-	case x.in > 0:
-		x.in--
-		return true
-	case x.at == 0:
-		return x.stand(-1, 0)
+	if x.SeekGE(key) {
+		return x.stand(x.at.Prev())
 	}
-	return x.stand(x.at-1, len(x.leaves[x.at-1].ends)-1)
+	return x.Last()
 }
 
-func (x *subkeyList) Key() []byte {
-	x.key = append(x.key[:x.front], x.sub()...)
-	return x.key
-}
-
-func (x *subkeyList) sub() []byte                  { return x.leaves[x.at].sub(x.in) }
+func (x *subkeyList) Key() []byte                  { return x.key }
+func (x *subkeyList) sub() []byte                  { return x.key[x.front:] }
 func (x *subkeyList) ValueAndErr() ([]byte, error) { return nil, nil }
 func (x *subkeyList) Error() error                 { return nil }
 func (x *subkeyList) Close() error                 { return nil }

@@ -4,21 +4,24 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 )
 
-// TestSubkeyList compares a subkeyList with a sorted list: its content, what find returns, and the memory that it
-// counts.
+// TestSubkeyList compares a subkeyList with a sorted list: its content, where it stands, and the memory that is counted.
 func TestSubkeyList(t *testing.T) {
 	oneGoroutine(t)
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
-	var x subkeyList
+	pops := popCache{memory: new(PopMemory)}
+	var k popEntry
+	x := &k.at[below]
+	x.at = x.subs.Iter()
 	var model []string
-	used := int64(0)
+	want := int64(0)
 	c := &collection{key: []byte("front"), front: 5}
 	c.key = c.key[:5]
 	name := func() string { return fmt.Sprint(random.IntN(6000)) }
@@ -30,8 +33,9 @@ func TestSubkeyList(t *testing.T) {
 		sub := name()
 		at, there := slices.BinarySearch(model, sub)
 		if random.IntN(n+len(model)) < n {
-			used += x.insert([]byte(sub))
+			pops.insert(&k, x, []byte(sub))
 			if !there {
+				want += int64(len(sub) + memberBytes)
 				model = slices.Insert(model, at, sub)
 			}
 		} else {
@@ -39,14 +43,15 @@ func TestSubkeyList(t *testing.T) {
 				at = random.IntN(len(model))
 				sub, there = model[at], true
 			}
-			used += x.remove([]byte(sub))
+			pops.remove(&k, x, sub)
 			if there {
+				want -= int64(len(sub) + memberBytes)
 				model = slices.Delete(model, at, at+1)
 			}
 		}
-		if x.n != uint64(len(model)) || used != x.cost() {
-			t.Fatalf("seed %d: step %d: %d subkeys and %d bytes, want %d and %d", seed, i, x.n, used, len(model),
-				x.cost())
+		if n, used := x.subs.Len(), pops.memory.used.Load(); n != len(model) || used != want || k.bytes != want {
+			t.Fatalf("seed %d: step %d: %d subkeys and %d bytes, %d of the entry, want %d and %d", seed, i, n, used,
+				k.bytes, len(model), want)
 		}
 		e := x.over(c)
 		sub = name()
@@ -70,9 +75,33 @@ func TestSubkeyList(t *testing.T) {
 			check("SeekLT before", e.SeekLT([]byte("frons")), -1)
 		}
 	}
-	if used += x.reset(); used != 0 {
-		t.Errorf("seed %d: %d bytes are left", seed, used)
+}
+
+// TestPopMemoryIsHonest: a list takes no more of the heap than is counted, filled or when most members are gone.
+func TestPopMemoryIsHonest(t *testing.T) {
+	const n = 100_000
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
 	}
+	order := rand.Perm(n)
+	sub := func(i int) string { return fmt.Sprintf("member:%07d", i) }
+	pops, before := popCache{memory: new(PopMemory)}, heap()
+	var k popEntry
+	for i := range n {
+		pops.insert(&k, &k.at[below], []byte(sub(i)))
+	}
+	for i := 0; i <= n*3/4; i++ {
+		if i%(n/4) == 0 {
+			if got := heap() - before; got > k.bytes*11/10 {
+				t.Errorf("%d bytes for %d members, counted %d", got, n-i, k.bytes)
+			}
+		}
+		pops.remove(&k, &k.at[below], sub(order[i]))
+	}
+	runtime.KeepAlive(order)
 }
 
 // TestExtractsChangeNothing: pops return the same with the pop cache and without, and the cache has what the engine
@@ -89,7 +118,7 @@ func TestExtractsChangeNothing(t *testing.T) {
 			t.Fatalf("seed %d: %q: %s, want %s", seed, args, got, want)
 		}
 	}
-	found := uint64(0) // at most
+	found := 0 // at most
 	steps, sizes := 3, []int{30, 700, 5000}
 	if testing.Short() {
 		steps, sizes = 1, sizes[:2]
@@ -112,7 +141,7 @@ func TestExtractsChangeNothing(t *testing.T) {
 			both(strings.Fields(calls[random.IntN(len(calls))])...)
 			for _, k := range with.w.pops.known {
 				if k != nil {
-					found = max(found, k.at[below].n)
+					found = max(found, k.at[below].subs.Len())
 				}
 			}
 		}
@@ -127,7 +156,7 @@ func TestExtractsChangeNothing(t *testing.T) {
 			t.Errorf("seed %d: %d bytes of memory are left when all is gone", seed, used)
 		}
 	}
-	if found < 2*leafMost {
+	if found < maxEnd {
 		t.Errorf("seed %d: no more than %d members were kept", seed, found)
 	}
 }

@@ -565,16 +565,11 @@ func (w *Writer) popScored(c *collection, n int64, max, nested bool, out *Reply)
 		return gone.remove(w, c, score, member)
 	}
 	for ; n > 0 && !gone.full(); n-- {
-		x, err := w.pops.end(c, at, n)
+		sub, err := w.pops.end(c, at, n)
 		if err != nil {
 			return err
 		}
-		if max {
-			x.Last()
-		} else {
-			x.First()
-		}
-		taken := append(w.pops.taken[:0], x.sub()...)
+		taken := append(w.pops.taken[:0], sub...)
 		w.pops.taken = kept(taken, maxScratchBytes)
 		score, member := keys.Score(taken), taken[scoreBytes:]
 		if score == 0 && w.pops.signs(c) {
