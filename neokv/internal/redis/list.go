@@ -177,12 +177,15 @@ const oneByOne = 8
 // to elements that it has been called with, and to indexes outside. The value is valid until f writes or returns.
 func (c *collection) items(from, to uint64, backwards bool,
 	f func(index uint64, value []byte) (more bool, err error)) error {
+	at := func(n uint64) uint64 {
+		if backwards {
+			return to - 1 - n
+		}
+		return from + n
+	}
 	if to-from <= oneByOne {
 		for n := range to - from {
-			i := from + n
-			if backwards {
-				i = to - 1 - n
-			}
+			i := at(n)
 			value, err := c.item(i)
 			if err != nil {
 				return err
@@ -198,17 +201,13 @@ func (c *collection) items(from, to uint64, backwards bool,
 	if err != nil {
 		return err
 	}
-	ok := false
+	first, next := elements.first, elements.next
 	if backwards {
-		ok = e.Last()
-	} else {
-		ok = e.First()
+		first, next = elements.last, elements.prev
 	}
+	ok := first(e)
 	for n, more := uint64(0), true; more && n < to-from; n++ {
-		i := from + n
-		if backwards {
-			i = to - 1 - n
-		}
+		i := at(n)
 		if want := subkey(i); !ok || !bytes.Equal(e.sub(), want[:]) {
 			if err := e.Close(); err != nil {
 				return err
@@ -222,11 +221,7 @@ func (c *collection) items(from, to uint64, backwards bool,
 		if err != nil {
 			return errors.Join(err, e.Close())
 		}
-		if backwards {
-			ok = e.Prev()
-		} else {
-			ok = e.Next()
-		}
+		ok = next(e)
 	}
 	return e.Close()
 }
@@ -278,8 +273,8 @@ func (w *Writer) cut(c *collection, left bool, n uint64) error {
 // moves are elements on their way to other indexes of a list.
 type moves struct {
 	to     []uint64
-	values []byte
-	ends   []int // where each element ends in values
+	values [][]byte
+	memory arena // of values
 	bytes  int   // how much of touchedBytes the elements take
 }
 
@@ -287,29 +282,22 @@ type moves struct {
 // gaps has the indexes in [from, to), in order, of elements that are removed. shift returns false if it would move more
 // than touchedBytes. It writes nothing: write does.
 func (m *moves) shift(c *collection, from, to uint64, up bool, gaps []uint64) (fits bool, err error) {
-	by := uint64(1)
+	met := 0 // how many of the gaps
 	err = c.items(from, to, up, func(i uint64, value []byte) (bool, error) {
+		gap, by := met, -uint64(met+1)
 		if up {
-			if n := len(gaps); n > 0 && gaps[n-1] == i {
-				gaps = gaps[:n-1]
-				by++
-				return true, nil
-			}
-			i += by
-		} else {
-			if len(gaps) > 0 && gaps[0] == i {
-				gaps = gaps[1:]
-				by++
-				return true, nil
-			}
-			i -= by
+			gap, by = len(gaps)-1-met, uint64(met+1)
 		}
+		if met < len(gaps) && gaps[gap] == i {
+			met++
+			return true, nil
+		}
+		i += by
 		sub := subkey(i)
 		if m.bytes += c.touch(sub[:], value); !m.fit() {
 			return false, nil
 		}
-		m.to, m.values = append(m.to, i), append(m.values, value...)
-		m.ends = append(m.ends, len(m.values))
+		m.to, m.values = append(m.to, i), append(m.values, m.memory.clone(value))
 		return true, nil
 	})
 	return m.fit(), err
@@ -319,13 +307,11 @@ func (m *moves) fit() bool { return m.bytes <= touchedBytes }
 
 // write puts the elements at their new indexes. It does not remove what is left at the old ones.
 func (m *moves) write(w *Writer, c *collection) error {
-	start := 0
-	for i, end := range m.ends {
+	for i, value := range m.values {
 		sub := subkey(m.to[i])
-		if err := w.set(c, sub[:], m.values[start:end]); err != nil {
+		if err := w.set(c, sub[:], value); err != nil {
 			return err
 		}
-		start = end
 	}
 	return nil
 }
