@@ -245,11 +245,9 @@ func (c *collection) descend(e ordered, by *choice, root int) (sub []byte, err e
 	first := append(c.bound[:0], e.Key()...) // the first of the elements that are left
 	c.key = keys.Successor(c.key)
 	more := e.SeekLT(c.key)
-	for n := root; more; n++ {
+	for more {
 		last := e.Key()
-		for n < len(first) && n < len(last) && first[n] == last[n] {
-			n++
-		}
+		n := commonBytes(first, last)
 		if n == len(last) { // first and last are the same
 			break
 		}

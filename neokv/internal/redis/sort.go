@@ -474,14 +474,12 @@ func (x *sorting) compare() func(a, b sortable) int {
 // compareText compares bytes. nil comes before everything.
 func compareText(a, b []byte) int {
 	switch {
-	case a != nil && b != nil:
+	case (a == nil) == (b == nil):
 		return bytes.Compare(a, b)
-	case a != nil:
-		return 1
-	case b != nil:
+	case a == nil:
 		return -1
 	}
-	return 0
+	return 1
 }
 
 func cutText(b []byte) []byte { return cString(b, len(b)) }
