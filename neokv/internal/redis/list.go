@@ -201,9 +201,9 @@ func (c *collection) items(from, to uint64, backwards bool,
 	if err != nil {
 		return err
 	}
-	first, next := elements.first, elements.next
+	first, next := elements.First, elements.Next
 	if backwards {
-		first, next = elements.last, elements.prev
+		first, next = elements.Last, elements.Prev
 	}
 	ok := first(e)
 	for n, more := uint64(0), true; more && n < to-from; n++ {
