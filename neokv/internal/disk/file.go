@@ -67,8 +67,8 @@ func (x *file) WriteAt(p []byte, off int64) (int, error) {
 	return n + m, err
 }
 
-// pass hands a write on to the base, and fences the file system if it fails. A drive with a fault fails after half of its
-// bytes, as on a full disk.
+// pass hands a write on to the base, and fences the file system if it fails. A drive with a fault fails after half of
+// its bytes, as on a full disk.
 func (x *file) pass(p []byte, off int64, write func([]byte) (int, error)) (int, error) {
 	x.fs.busy(len(p))
 	refused := x.fs.refused(OpWrite, len(p))

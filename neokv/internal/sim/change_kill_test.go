@@ -14,8 +14,9 @@ import (
 )
 
 // TestChangeKills splits a region, or merges it with a neighbour, and kills a store at each of its syncs from the
-// beginning on until the change is over, or all stores at every third of theirs, one run each. Each time the stores start again. Then the change must come to
-// an end, the regions be a partition of the slots, no acknowledged write be lost, and the replicas hold the same.
+// beginning on until the change is over, or all stores at every third of theirs, one run each. Each time the stores
+// start again. Then the change must come to an end, the regions be a partition of the slots, no acknowledged write be
+// lost, and the replicas hold the same.
 func TestChangeKills(t *testing.T) {
 	for _, change := range []string{"split 1", "merge 1"} {
 		for _, who := range []struct {

@@ -121,7 +121,9 @@ func (x scenario) fill(r *rand.Rand, length time.Duration) scenario {
 		}
 	}
 	for _, d := range x.draws {
-		o := fault.DrawOptions{Stores: k.Cluster.Stores, Regions: 2 * simRegions, Length: length, Gap: d.gap, Slots: splitSlots}
+		o := fault.DrawOptions{
+			Stores: k.Cluster.Stores, Regions: 2 * simRegions, Length: length, Gap: d.gap, Slots: splitSlots,
+		}
 		for _, verb := range strings.Fields(d.verbs) {
 			o.Verbs = append(o.Verbs, fault.Verb(verb))
 		}
