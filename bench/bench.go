@@ -37,8 +37,9 @@ type Options struct {
 	// spread. Bench asks them which of the two they are.
 	Targets []string
 	// Groups are the groups of clients that send at the same time, at least one.
-	Groups   []GroupOptions
-	Duration time.Duration // of the measured part; 0 is until a recording ends
+	Groups []GroupOptions
+	// Duration is that of the measured part; 0 is until the work is done: a recording, or a number of operations.
+	Duration time.Duration
 	Warmup   time.Duration // before the measured part, not in the summary; 0 is none
 	// WarmupAuto says that the run is to find the end of the warm-up from the data. Warmup is then the longest that it
 	// may take; 0 is a minute.
@@ -86,8 +87,11 @@ type GroupOptions struct {
 	Workload string // a name that workloads.Find knows
 	Clients  int
 	Pipeline int // operations that a client sends at once
-	Slots    PipelineSlots
-	Rate     Pace // of all clients of the group together; the zero Pace is a closed loop
+	// Operations is how many operations each client of a closed loop sends, in whole pipelines however large they are;
+	// 0 is as many as the time allows.
+	Operations int
+	Slots      PipelineSlots
+	Rate       Pace // of all clients of the group together; the zero Pace is a closed loop
 	// Replay is a recording to send instead of a workload, at its own pace. Its group is the only one.
 	Replay   *Replay
 	Records  uint64
@@ -201,8 +205,8 @@ func (o Options) complete() (Options, error) {
 			wrong.add(fmt.Errorf("%s%w", prefix, err))
 		}
 	}
-	replays := len(o.Groups) > 0 && o.Groups[0].Replay != nil
-	wrong.check((o.Duration > 0 || o.Duration == 0 && (replays || o.Load == LoadAlone)) && o.Duration <= maxDuration,
+	ends := o.Load == LoadAlone || len(o.Groups) > 0 && (o.Groups[0].Replay != nil || o.Groups[0].Operations > 0)
+	wrong.check((o.Duration > 0 || o.Duration == 0 && ends) && o.Duration <= maxDuration,
 		"duration: %s, want more than 0 and at most %.0fh", o.Duration, maxDuration.Hours())
 	wrong.check(o.Warmup >= 0 && o.Warmup <= maxWarmup, "warmup: %s, want 0 to %.0fh", o.Warmup, maxWarmup.Hours())
 	wrong.check(o.Timeout > 0, "timeout: %s, want more than 0", o.Timeout)

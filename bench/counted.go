@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"neokv.dev/results"
-	"neokv.dev/workloads"
 )
 
 // CountedLoad is a fixed number of operations of one client, for counting what they cost. The same seed gives the same
@@ -28,119 +27,48 @@ const countedIdle = 200 * time.Millisecond
 
 // CountWork loads the records, sends the operations to one address that takes any key, and returns the work per
 // operation. It takes off what the target does in the background by itself, at the rate at which it does that while
-// idle. An error reply is an error.
-func CountWork(ctx context.Context, addr, password string, l CountedLoad) ([]results.Figure, error) {
-	w, err := workloads.Find(l.Workload)
+// idle: the lesser rate of before and after, since what happens once, such as the end of a boot, is no rate. An error
+// reply is an error.
+func CountWork(ctx context.Context, addr string, l CountedLoad) ([]results.Figure, error) {
+	before, err := idleRates(ctx, addr)
 	if err != nil {
 		return nil, err
 	}
-	src, err := workloads.NewSource(w, workloads.SourceOptions{
-		Records: l.Records, Elements: l.Elements, ValueSize: l.ValueSize, Clients: 1, Seed: l.Seed,
-	})
+	_, s, err := Measure(ctx, Options{Targets: []string{addr}, Seed: l.Seed, Groups: []GroupOptions{{
+		Workload: l.Workload, Clients: 1, Pipeline: l.Pipeline, Operations: l.Operations, Records: l.Records,
+		Elements: l.Elements, ValueSize: l.ValueSize,
+	}}})
 	if err != nil {
 		return nil, err
 	}
-	nc, err := dialer(nil, password)(ctx, addr)
+	if len(s.FirstErrors) > 0 {
+		return nil, fmt.Errorf("the target answers with errors: %v", s.FirstErrors)
+	}
+	after, err := idleRates(ctx, addr)
 	if err != nil {
 		return nil, err
 	}
-	defer nc.Close()
-	defer context.AfterFunc(ctx, func() { nc.Close() })()
-	c := &countingClient{loadConn: loadConn{epoch: time.Now(), timeout: usualTimeout}, src: src}
-	c.attach(nc)
-	g := src.Generator(0)
-	for item := uint64(0); item < src.Loaded(); item += loadBatch {
-		err = c.batch(int(min(loadBatch, src.Loaded()-item)), func(i int) { g.Load(&c.request, item+uint64(i)) })
-		if err != nil {
-			return nil, err
-		}
+	for name := range s.Work {
+		s.Work[name] -= int64(min(before[name], after[name]) * s.Seconds)
 	}
-	work, err := c.work(g, l.Operations, l.Pipeline)
+	return s.Work.Figures(int64(l.Operations)), nil
+}
+
+// idleRates returns how much the counters of a target that has nothing to do grow in a second.
+func idleRates(ctx context.Context, addr string) (map[string]float64, error) {
+	first, err := Counts(ctx, addr, "")
 	if err != nil {
-		return nil, errors.Join(context.Cause(ctx), err)
+		return nil, err
 	}
-	return work.Figures(int64(l.Operations)), nil
-}
-
-// loadBatch is how many records are loaded at once.
-const loadBatch = 16
-
-// countingClient is the client of a CountedLoad.
-type countingClient struct {
-	loadConn
-	src     *workloads.Source
-	request workloads.Request
-	steps   []workloads.RequestStep
-}
-
-// work sends the operations and returns what the target did for them. It looks at the idle target before and after, and
-// takes the lesser rate of each counter: what happens once, such as the end of a boot, is no rate.
-func (c *countingClient) work(g *workloads.Generator, operations, pipeline int) (results.Work, error) {
-	var looks [4]map[string]int64
-	var at [4]time.Time
-	for i := range looks {
-		var err error
-		switch i {
-		case 1, 3:
-			time.Sleep(countedIdle)
-		case 2:
-			for done := 0; done < operations && err == nil; done += pipeline {
-				err = c.batch(min(pipeline, operations-done), func(int) { g.Next(&c.request) })
-			}
-		}
-		if err != nil {
-			return nil, err
-		}
-		if at[i], looks[i], err = c.look(); err != nil {
-			return nil, err
-		}
+	if len(first) == 0 {
+		return nil, errors.New("the target has no INFO neokv")
 	}
-	work := results.Work{}
-	for name, n := range looks[2] {
-		grew := func(i int) float64 { return float64(looks[i][name] - looks[i-1][name]) }
-		took := func(i int) float64 { return at[i].Sub(at[i-1]).Seconds() }
-		work[name] = n - looks[1][name] - int64(min(grew(1)/took(1), grew(3)/took(3))*took(2))
+	began := time.Now()
+	time.Sleep(countedIdle)
+	second, err := Counts(ctx, addr, "")
+	took, rates := time.Since(began).Seconds(), map[string]float64{}
+	for name, n := range second {
+		rates[name] = float64(n-first[name]) / took
 	}
-	return work, nil
-}
-
-// look reads the counters.
-func (c *countingClient) look() (at time.Time, counts map[string]int64, err error) {
-	v, err := c.call("INFO", "neokv")
-	if text, ok := v.(string); ok {
-		counts = readCounts(text)
-	}
-	if err == nil && len(counts) == 0 {
-		err = errors.New("the target has no INFO neokv")
-	}
-	return time.Now(), counts, err
-}
-
-// batch sends n requests at once and reads their replies.
-func (c *countingClient) batch(n int, next func(i int)) error {
-	c.out, c.steps = c.out[:0], c.steps[:0]
-	for i := range n {
-		next(i)
-		for _, step := range c.request.Steps {
-			c.out = appendRequest(c.out, step.Args...)
-			step.Args, step.Key = nil, nil
-			c.steps = append(c.steps, step)
-		}
-	}
-	if err := c.flush(c.now()); err != nil {
-		return err
-	}
-	for _, step := range c.steps {
-		reply, err := c.read(maxDepth, keepNone)
-		if err != nil {
-			return err
-		}
-		if reply.kind == '-' {
-			return fmt.Errorf("the target answers %q", reply.text)
-		}
-		if step.Insert {
-			c.src.Inserted(step.Kind, step.Record, true)
-		}
-	}
-	return nil
+	return rates, err
 }

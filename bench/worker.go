@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math"
 	"net"
 	"os"
 	"strconv"
@@ -178,13 +179,18 @@ func (w *worker) send() {
 
 // closed sends batch after batch, the next one when the last one is answered.
 func (w *worker) closed() {
-	size := w.batchSize(w.group.o.Pipeline, w.group.src.RequestBytes())
-	for !w.run.stopped() && !w.run.ending.Load() {
+	left, size := math.MaxInt, w.batchSize(w.group.o.Pipeline, w.group.src.RequestBytes())
+	if n := w.group.o.Operations; n > 0 {
+		left, size = n, w.group.o.Pipeline
+	}
+	for left > 0 && !w.run.stopped() && !w.run.ending.Load() {
 		w.enter()
+		size = min(size, left)
 		for full := w.begin(size); !full; {
 			full = w.draw(-1, size)
 		}
 		w.settle()
+		left -= len(w.batch)
 		w.exchange()
 		w.count()
 	}

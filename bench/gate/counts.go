@@ -71,7 +71,7 @@ func (c CountCase) run(ctx context.Context, program string, env []string) (figur
 	if err != nil {
 		return nil, err
 	}
-	figures, err = bench.CountWork(ctx, target.Proxy(), "", c.Load)
+	figures, err = bench.CountWork(ctx, target.Proxy(), c.Load)
 	if err == nil {
 		err = target.Err()
 	}
