@@ -1,7 +1,12 @@
 package workloads
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/types"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -15,7 +20,7 @@ import (
 //	term       = factor { ("*" | "/" | "%") factor }
 //	factor     = number | name | function "(" [ argument ] ")" | "(" expression ")"
 //
-// Names are n (the number of the record), records (the setting of the load), and those of `let`. Functions are
+// That is the syntax of Go, so no name is a keyword of Go. Names are n (the number of the record), records (the setting of the load), and those of `let`. Functions are
 //
 //	hash(e)      FNV-1a of e as YCSB computes it
 //	count(kind)  how many records of a kind there are before the run begins
@@ -103,23 +108,15 @@ type exprScope struct {
 	random bool
 }
 
-// exprParser reads an expression from left to right.
-type exprParser struct {
-	text  string
-	at    int
-	scope exprScope
-	depth int
-}
-
-// maxExprDepth bounds the nesting of an expression.
-const maxExprDepth = 50
-
-// parseExpr parses an expression. The error says what is wrong with it.
-func parseExpr(text string, scope exprScope) (expr, error) {
-	p := &exprParser{text: text, scope: scope}
-	e, err := p.sum()
-	if err == nil && p.peek() != 0 {
-		err = fmt.Errorf("unexpected %q", p.text[p.at:])
+// parseExpr parses an expression, as the expression of Go that it is, too. The error says what is wrong with it.
+func parseExpr(text string, scope exprScope) (e expr, err error) {
+	parsed, err := parser.ParseExpr(text)
+	switch {
+	case err != nil:
+	case strings.Contains(text, "//") || strings.Contains(text, "/*"):
+		err = errors.New("it has a comment")
+	default:
+		e, err = scope.expr(parsed)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("expression %q: %w", text, err)
@@ -127,132 +124,70 @@ func parseExpr(text string, scope exprScope) (expr, error) {
 	return e, nil
 }
 
-// peek returns the next character that is no space, 0 at the end.
-func (p *exprParser) peek() byte {
-	for p.at < len(p.text) && p.text[p.at] == ' ' {
-		p.at++
-	}
-	if p.at == len(p.text) {
-		return 0
-	}
-	return p.text[p.at]
-}
-
-func (p *exprParser) sum() (expr, error) { return p.left("+-", (*exprParser).product) }
-
-func (p *exprParser) product() (expr, error) { return p.left("*/%", (*exprParser).factor) }
-
-// left parses operands joined by operators of one rank, from the left.
-func (p *exprParser) left(operators string, operand func(*exprParser) (expr, error)) (expr, error) {
-	e, err := operand(p)
-	for err == nil && p.peek() != 0 && strings.IndexByte(operators, p.peek()) >= 0 {
-		op := p.peek()
-		p.at++
-		var r expr
-		if r, err = operand(p); err == nil {
-			e = &binaryExpr{op, e, r}
-		}
-	}
-	return e, err
-}
-
-func (p *exprParser) factor() (expr, error) {
-	if p.depth++; p.depth > maxExprDepth {
-		return nil, fmt.Errorf("more than %d levels deep", maxExprDepth)
-	}
-	defer func() { p.depth-- }()
-	switch c := p.peek(); {
-	case c == '(':
-		p.at++
-		e, err := p.sum()
+func (s exprScope) expr(n ast.Expr) (expr, error) {
+	switch n := n.(type) {
+	case *ast.ParenExpr:
+		return s.expr(n.X)
+	case *ast.BasicLit:
+		number, err := strconv.ParseInt(n.Value, 10, 64)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%q is no whole number of 64 bits", n.Value)
 		}
-		return e, p.expect(')')
-	case c >= '0' && c <= '9':
-		word := p.word()
-		n, err := strconv.ParseInt(word, 10, 64)
-		if err != nil {
-			return nil, fmt.Errorf("%q is no whole number of 64 bits", word)
+		return numberExpr(number), nil
+	case *ast.Ident:
+		return s.name(n.Name)
+	case *ast.CallExpr:
+		if name, ok := n.Fun.(*ast.Ident); ok && len(n.Args) == 1 && !n.Ellipsis.IsValid() {
+			return s.function(name.Name, n.Args[0])
 		}
-		return numberExpr(n), nil
-	case isLetter(c):
-		word := p.word()
-		if p.peek() == '(' {
-			return p.function(word)
+	case *ast.BinaryExpr:
+		op := n.Op.String()
+		l, err := s.expr(n.X)
+		if err != nil || !strings.Contains("+-*/%", op) {
+			return nil, cmp.Or(err, fmt.Errorf("unexpected %q", op))
 		}
-		return p.name(word)
-	case c == 0:
-		return nil, fmt.Errorf("it ends too soon")
-	default:
-		return nil, fmt.Errorf("unexpected %q", p.text[p.at:])
+		r, err := s.expr(n.Y)
+		return &binaryExpr{op[0], l, r}, err
 	}
+	return nil, errors.New("want numbers, names, + - * / % and functions of one argument")
 }
 
-func isLetter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' }
-
-// word consumes letters, digits and underscores.
-func (p *exprParser) word() string {
-	from := p.at
-	for p.at < len(p.text) && (isLetter(p.text[p.at]) || p.text[p.at] >= '0' && p.text[p.at] <= '9') {
-		p.at++
-	}
-	return p.text[from:p.at]
-}
-
-func (p *exprParser) expect(c byte) error {
-	if p.peek() != c {
-		return fmt.Errorf("want %q before %q", string(c), p.text[p.at:])
-	}
-	p.at++
-	return nil
-}
-
-func (p *exprParser) name(word string) (expr, error) {
+func (s exprScope) name(word string) (expr, error) {
 	switch {
-	case word == "records", word == "n" && p.scope.record:
+	case word == "records", word == "n" && s.record:
 		return nameExpr(word), nil
-	case p.scope.names[word] != nil:
-		return p.scope.names[word], nil
+	case s.names[word] != nil:
+		return s.names[word], nil
 	}
 	known := []string{"records"}
-	if p.scope.record {
+	if s.record {
 		known = append(known, "n")
 	}
-	for name := range p.scope.names {
+	for name := range s.names {
 		known = append(known, name)
 	}
 	slices.Sort(known)
 	return nil, fmt.Errorf("name %q: unknown, want one of %s", word, strings.Join(known, ", "))
 }
 
-func (p *exprParser) function(name string) (expr, error) {
-	p.at++ // the parenthesis
+func (s exprScope) function(name string, of ast.Expr) (expr, error) {
+	if (name == "random" || name == "last") && !s.random {
+		return nil, fmt.Errorf("%s() may stand only in `record`", name)
+	}
 	switch name {
 	case "hash", "random":
-		arg, err := p.sum()
-		if err == nil {
-			err = p.expect(')')
+		arg, err := s.expr(of)
+		if name == "hash" {
+			return &hashExpr{arg}, err
 		}
-		switch {
-		case err != nil:
-			return nil, err
-		case name == "hash":
-			return &hashExpr{arg}, nil
-		case !p.scope.random:
-			return nil, fmt.Errorf("random() may stand only in `record`")
-		}
-		return &randomExpr{arg}, nil
+		return &randomExpr{arg}, err
 	case "count", "last":
-		p.peek()
-		kind := p.word()
-		if !slices.Contains(p.scope.kinds, kind) {
-			return nil, fmt.Errorf("kind of records %q: unknown, want one of %s", kind, strings.Join(p.scope.kinds, ", "))
+		kind, ok := of.(*ast.Ident)
+		if !ok || !slices.Contains(s.kinds, kind.Name) {
+			return nil, fmt.Errorf("kind of records %q: unknown, want one of %s", types.ExprString(of),
+				strings.Join(s.kinds, ", "))
 		}
-		if name == "last" && !p.scope.random {
-			return nil, fmt.Errorf("last() may stand only in `record`")
-		}
-		return &kindExpr{name == "last", kind}, p.expect(')')
+		return &kindExpr{name == "last", kind.Name}, nil
 	}
 	return nil, fmt.Errorf("function %q: unknown, want one of count, hash, last, random", name)
 }

@@ -3,6 +3,7 @@ package workloads
 import (
 	"errors"
 	"fmt"
+	"go/token"
 	"io"
 	"os"
 	"slices"
@@ -287,8 +288,8 @@ func (f *workloadFile) workload(n *yaml.Node) {
 		if slices.Contains(f.kinds(), k.name) {
 			f.complain(r, "kind of records %q: there already", k.name)
 		}
-		if p := (exprParser{text: k.name}); k.name == "" || p.word() != k.name || !isLetter(k.name[0]) {
-			f.complain(r, "kind of records %q: want letters, digits and underscores", k.name)
+		if !token.IsIdentifier(k.name) {
+			f.complain(r, "kind of records %q: want letters, digits and underscores, and no keyword of Go", k.name)
 		}
 		f.w.kinds = append(f.w.kinds, k)
 	}

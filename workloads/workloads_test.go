@@ -288,9 +288,12 @@ func TestExpressions(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"": "it ends too soon", "1+": "it ends too soon", "(1": `want ")"`, "1 2": `unexpected "2"`, "x": `name "x": unknown`,
-		"f(1)": `function "f": unknown`, "count(x)": `kind of records "x": unknown, want one of user`, "$": `unexpected "$"`,
-		"99999999999999999999": "no whole number of 64 bits", strings.Repeat("(", 100): "more than 50 levels deep",
+		"": "found 'EOF'", "1+": "found 'EOF'", "(1": "expected ')'", "1 2": "expected 'EOF', found 2",
+		"x": `name "x": unknown`, "f(1)": `function "f": unknown`, "n // 2": "comment", "n /* */ + 2": "comment",
+		"count(x)": `kind of records "x": unknown, want one of user`, "$": "illegal character",
+		"99999999999999999999": "no whole number of 64 bits", "0x10": "no whole number", `"a"`: "no whole number",
+		"-n": "want numbers", "n.x": "want numbers", "hash(1, 2)": "want numbers", "n<<2": `unexpected "<<"`,
+		strings.Repeat("(", 1000): "found 'EOF'",
 	} {
 		if _, err := parseExpr(text, scope); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
