@@ -385,7 +385,7 @@ func configuration(h *Header, load ClientGroup) (out [][2]string) {
 	add("profile", h.Profile)
 	add("workload", load.Workload)
 	if load.Clients > 0 {
-		add("load", strings.TrimPrefix(title(load, "", loop(load)), load.Workload+": "))
+		add("load", strings.TrimPrefix(load.Describe(), load.Workload+": "))
 	}
 	commit := h.Build.Commit
 	if commit != "" && h.Build.Modified {

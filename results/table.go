@@ -14,7 +14,7 @@ import (
 // PrintTable prints a summary for people: what was measured, for each group of clients a line per operation, and what
 // went wrong.
 func PrintTable(w io.Writer, h Header, s Summary) error {
-	lines := []string{on(h)}
+	lines := []string{h.Where()}
 	if s.Curve != nil {
 		lines = append(append(lines, s.Curve.lines()...), "")
 	}
@@ -39,20 +39,21 @@ func PrintTable(w io.Writer, h Header, s Summary) error {
 		if load.OpenLoop() {
 			names = 2
 		}
-		lines = append(append(lines, Align(opRows(g, load.OpenLoop()), names)...), "")
-		lines = append(lines, g.notes()...)
+		lines = append(append(lines, Align(g.Rows(load.OpenLoop()), names)...), "")
+		lines = append(lines, g.Notes()...)
 		if len(s.Groups) > 1 {
 			lines = append(lines, "")
 		}
 	}
-	lines = append(lines, notes(h, s)...)
+	lines = slices.Concat(lines, s.Notes(&h), s.ending())
 	_, err := io.WriteString(w, strings.Join(lines, "\n")+"\n")
 	return err
 }
 
-// opRows makes the rows of a group with their heading. An operation has one row in a closed loop; in an open loop it
-// has one for response time, and below it one for service time.
-func opRows(g GroupSummary, open bool) [][]string {
+// Rows returns the table of a group, with its heading. An operation has one row in a closed loop; in an open loop it has
+// one for response time, and below it one for service time. The first cell of a row is the operation, and in an open
+// loop the second one is the time; the others are figures.
+func (g *GroupSummary) Rows(open bool) [][]string {
 	reads := slices.ContainsFunc(g.Ops, func(op OpStats) bool { return op.Reads })
 	heading := []string{"operation"}
 	if open {
@@ -127,6 +128,9 @@ func loop(g ClientGroup) string {
 	return "closed loop"
 }
 
+// Describe says what the clients of a group sent.
+func (g ClientGroup) Describe() string { return title(g, "", loop(g)) }
+
 // title returns the line above the table of a group: what was sent, by clients of a name that may be empty.
 func title(g ClientGroup, name, loop string) string {
 	pipeline := strconv.Itoa(g.Pipeline)
@@ -154,8 +158,8 @@ func rate(plan string) string {
 	return plan
 }
 
-// on returns the first line: on what was measured, and whether the data would have survived a power failure.
-func on(h Header) string {
+// Where says on what was measured, and whether the data would have survived a power failure: the first line.
+func (h *Header) Where() string {
 	c := h.Cluster
 	if !c.InProcess {
 		kind := "Redis"
@@ -189,8 +193,8 @@ func records(g ClientGroup) string {
 	return s
 }
 
-// notes returns the lines below the table of a group.
-func (g *GroupSummary) notes() []string {
+// Notes returns the lines that stand below the table of a group.
+func (g *GroupSummary) Notes() []string {
 	var out []string
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	if in := g.Inserted; in != nil {
@@ -226,8 +230,8 @@ func (g *GroupSummary) notes() []string {
 	return out
 }
 
-// notes returns the lines below all tables.
-func notes(h Header, s Summary) []string {
+// Notes returns the lines that stand below all tables, without events, warnings, and how the run ended.
+func (s *Summary) Notes(h *Header) []string {
 	var out []string
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	warmup := h.Warmup
@@ -238,16 +242,22 @@ func notes(h Header, s Summary) []string {
 		add("measured: %.1f s after %s of warm-up, seed %d", s.Seconds, warmup.Round(time.Millisecond), h.Seed)
 	}
 	if g := s.Generator; g != (GeneratorLoad{}) {
-		add("%s", g.line(h))
+		add("%s", g.line(*h))
 	}
 	var ops int64
 	for _, g := range s.Groups {
 		ops += g.Total.Count
 	}
-	out = append(out, s.Work.lines(h, ops)...)
+	out = append(out, s.Work.lines(*h, ops)...)
 	for _, k := range slices.Sorted(maps.Keys(s.FirstErrors)) {
 		add("first %s: %s", k, s.FirstErrors[k])
 	}
+	return out
+}
+
+// ending returns the lines behind the notes: events, warnings, and how the run ended.
+func (s *Summary) ending() (out []string) {
+	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	for _, e := range s.Events {
 		switch line := fmt.Sprintf("at %.1f s: %s", e.At, e.Do); {
 		case e.Error != "":
