@@ -221,61 +221,21 @@ func (r *Recording) parse(line []byte) (x Recorded, err error) {
 	return x, nil
 }
 
-// unquote splits words in double quotes, written as Redis's sdscatrepr does: \\ \" \n \r \t \a \b and \xHH.
+// unquote splits words in double quotes, written as Redis's sdscatrepr does: \\ \" \n \r \t \a \b and \xHH, which Go
+// writes in the same way.
 func unquote(text []byte) (words [][]byte, err error) {
-	bad := errors.New("want words in double quotes, separated by one space")
-	for len(text) > 0 {
-		if text[0] != '"' {
-			return nil, bad
+	for rest, more := string(text), true; more; {
+		quoted, _ := strconv.QuotedPrefix(rest)
+		word, err := strconv.Unquote(quoted)
+		if err != nil || quoted[0] != '"' {
+			return nil, errors.New("want words in double quotes, separated by one space")
 		}
-		word := []byte{}
-		i := 1
-		for ; i < len(text) && text[i] != '"'; i++ {
-			c := text[i]
-			if c != '\\' {
-				word = append(word, c)
-				continue
-			}
-			if i++; i == len(text) {
-				return nil, bad
-			}
-			switch text[i] {
-			case 'n':
-				c = '\n'
-			case 'r':
-				c = '\r'
-			case 't':
-				c = '\t'
-			case 'a':
-				c = '\a'
-			case 'b':
-				c = '\b'
-			case 'x':
-				if i+2 >= len(text) {
-					return nil, bad
-				}
-				n, err := strconv.ParseUint(string(text[i+1:i+3]), 16, 8)
-				if err != nil {
-					return nil, fmt.Errorf("escape \\x%s, want two hexadecimal digits", text[i+1:i+3])
-				}
-				c, i = byte(n), i+2
-			default:
-				c = text[i]
-			}
-			word = append(word, c)
-		}
-		if i == len(text) {
-			return nil, errors.New("a word without its closing quote")
-		}
-		words = append(words, word)
-		if text = text[i+1:]; len(text) > 0 {
-			if text[0] != ' ' || len(text) == 1 {
-				return nil, bad
-			}
-			text = text[1:]
+		words = append(words, []byte(word))
+		if rest, more = strings.CutPrefix(rest[len(quoted):], " "); rest != "" && !more {
+			return nil, errors.New("want one space between words in double quotes")
 		}
 	}
-	if len(words) == 0 || len(words[0]) == 0 {
+	if len(words[0]) == 0 {
 		return nil, errors.New("no command")
 	}
 	return words, nil

@@ -76,11 +76,11 @@ func TestRecordingRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		"hello":                           `m.txt:1: "hello" is no line of MONITOR`,
 		`1.000000 [0 a] SET`:              "m.txt:1: want words in double quotes",
-		`1.000000 [0 a] "SET`:             "m.txt:1: a word without its closing quote",
+		`1.000000 [0 a] "SET`:             "m.txt:1: want words in double quotes",
 		`1.000000 [0 a] "SET"  "k"`:       "m.txt:1: want words in double quotes",
 		`1.000000 [0 a] "SET" `:           "m.txt:1: want words in double quotes",
 		"OK\n" + `1.000000 [0 a] ""`:      "m.txt:2: no command",
-		`1.000000 [0 a] "SET" "\xg0"`:     `m.txt:1: escape \xg0`,
+		`1.000000 [0 a] "SET" "\xg0"`:     "m.txt:1: want words in double quotes",
 		`x.000000 [0 a] "SET"`:            `m.txt:1: time "x.000000"`,
 		`1.5 [0 a] "SET"`:                 `m.txt:1: time "1.5"`,
 		`-1.000000 [0 a] "SET"`:           `m.txt:1: time "-1.000000"`,
