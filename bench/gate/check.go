@@ -86,13 +86,6 @@ func ReadBaseline(r io.Reader) (*Baseline, error) {
 	return b, nil
 }
 
-// Write writes a baseline as people can read it.
-func (b *Baseline) Write(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", " ")
-	return e.Encode(b)
-}
-
 // Elsewhere says in what the machine and the Go runtime differ from those of the baseline, so that the baseline's build
 // may not count the same here; "" if in nothing.
 func (b *Baseline) Elsewhere(build results.Build, m results.Machine) string {

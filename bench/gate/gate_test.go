@@ -194,7 +194,7 @@ func TestOutcomePrints(t *testing.T) {
 	o.Next = []string{"what to do"}
 	var table, md, junit, page, text bytes.Buffer
 	for _, err := range []error{o.PrintTable(&table), o.PrintMarkdown(&md), o.PrintJUnit(&junit), o.PrintHTML(&page),
-		o.PrintJSON(&text)} {
+		results.PrintJSON(&text, &o)} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -214,7 +214,7 @@ func TestOutcomePrints(t *testing.T) {
 			t.Errorf("no %q in:\n%s", want, table.String())
 		}
 	}
-	if !strings.Contains(md.String(), "**regression") || !strings.Contains(md.String(), `warning: a &lt;b> \| c`) {
+	if !strings.Contains(md.String(), "**regression") || !strings.Contains(md.String(), `warning: a \<b\> \| c`) {
 		t.Errorf("Markdown:\n%s", md.String())
 	}
 	var suite junitSuite
@@ -227,7 +227,7 @@ func TestOutcomePrints(t *testing.T) {
 func TestReadBaseline(t *testing.T) {
 	good := Baseline{Format: BaselineFormat, Runs: 6, Cases: []CountedCase{{}}}
 	var text bytes.Buffer
-	if err := good.Write(&text); err != nil {
+	if err := results.PrintJSON(&text, good); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := ReadBaseline(&text); err != nil {

@@ -1,7 +1,6 @@
 package gate
 
 import (
-	"encoding/json"
 	"encoding/xml"
 	"fmt"
 	"io"
@@ -18,13 +17,10 @@ import (
 func (o *Outcome) PrintTable(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintln(&b, o.headline())
-	rows := o.rows()
-	width := 0
-	for _, r := range rows {
-		width = max(width, len(r.what))
-	}
-	for _, r := range rows {
-		fmt.Fprintf(&b, "  %-*s  %s\n", width, r.what, r.says)
+	if rows := o.rows(); len(rows) > 0 {
+		for _, line := range results.Align(rows, 2) {
+			fmt.Fprintln(&b, "  "+line)
+		}
 	}
 	for _, line := range o.notes() {
 		fmt.Fprintln(&b, line)
@@ -46,16 +42,11 @@ func (o *Outcome) notes() []string {
 func (o *Outcome) PrintMarkdown(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "**%s**\n\n", o.headline())
-	plain := strings.NewReplacer("|", `\|`, "<", "&lt;", "~", `\~`)
 	if rows := o.rows(); len(rows) > 0 {
-		b.WriteString("| figure | change |\n|---|---|\n")
-		for _, r := range rows {
-			fmt.Fprintf(&b, "| %s | %s |\n", plain.Replace(r.what), plain.Replace(r.says))
-		}
-		b.WriteByte('\n')
+		b.WriteString(results.MarkdownTable([]string{"figure", "change"}, 2, 0, rows) + "\n")
 	}
 	for _, line := range o.notes() {
-		fmt.Fprintf(&b, "- %s\n", plain.Replace(line))
+		fmt.Fprintf(&b, "- %s\n", results.MarkdownText(line))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -80,13 +71,6 @@ func (o *Outcome) PrintHTML(w io.Writer) error {
 	return report.CheckHTML(w, p)
 }
 
-// PrintJSON prints an outcome for programs.
-func (o *Outcome) PrintJSON(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(o)
-}
-
 func (o *Outcome) headline() string {
 	gating, better, worse, unsure := o.tally()
 	var changed []string
@@ -106,17 +90,15 @@ func (o *Outcome) headline() string {
 
 func (o *Outcome) all() []Finding { return slices.Concat(o.Counts, o.Timed) }
 
-type findingRow struct{ what, says string }
-
 // rows returns the findings that a reader wants to see: those that gate and are not as before, and all timed ones.
-func (o *Outcome) rows() (out []findingRow) {
+func (o *Outcome) rows() (out [][]string) {
 	for _, f := range o.Counts {
 		if f.differs() {
-			out = append(out, findingRow{f.Case + ": " + f.Figure, f.text()})
+			out = append(out, []string{f.Case + ": " + f.Figure, f.text()})
 		}
 	}
 	for _, f := range o.Timed {
-		out = append(out, findingRow{f.Figure, f.text()})
+		out = append(out, []string{f.Figure, f.text()})
 	}
 	return out
 }

@@ -138,7 +138,7 @@ func (f *checkFlags) makeBaseline(ctx context.Context, p process) error {
 	if b.Build.Modified || b.Build.Commit == "" {
 		fmt.Fprintln(p.stderr, "neokv: warning: this build is of no commit alone, so a check cannot build it again")
 	}
-	return writeOutput(f.renew, os.O_TRUNC, b.Write)
+	return writeOutput(f.renew, os.O_TRUNC, func(w io.Writer) error { return results.PrintJSON(w, b) })
 }
 
 func writeOutput(path string, how int, write func(io.Writer) error) (err error) {
@@ -383,7 +383,7 @@ func (f *checkFlags) print(p process, o *gate.Outcome) error {
 		case "md":
 			return o.PrintMarkdown(w)
 		case "json":
-			return o.PrintJSON(w)
+			return results.PrintJSON(w, o)
 		case "html":
 			return o.PrintHTML(w)
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -29,7 +30,7 @@ func TestCheckCounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = writeOutput("baseline.json", os.O_TRUNC, b.Write)
+	err = writeOutput("baseline.json", os.O_TRUNC, func(w io.Writer) error { return results.PrintJSON(w, b) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +98,7 @@ func TestCheckElsewhere(t *testing.T) {
 		}
 		b.Cases[0].Figures = append(b.Cases[0].Figures, c)
 	}
-	if err := writeOutput("baseline.json", os.O_TRUNC, b.Write); err != nil {
+	if err := writeOutput("baseline.json", os.O_TRUNC, func(w io.Writer) error { return results.PrintJSON(w, b) }); err != nil {
 		t.Fatal(err)
 	}
 	args := []string{"check", "--baseline", "baseline.json", "--only", "counts"}
