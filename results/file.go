@@ -90,6 +90,41 @@ func WriteLine(w io.Writer, what string, value any) error {
 	return nil
 }
 
+// ErrOtherFile is the error of ReadLines for a file of another kind.
+var ErrOtherFile = errors.New("a file of another kind")
+
+// ReadLines reads a file of JSON Lines that WriteLine has written: a header with the version of the format, and a line
+// per record. what names the format, of which this program reads one version. A last line that is cut off is left out;
+// size is how many bytes the others have.
+func ReadLines[H, R any](r io.Reader, what string, version int, of func(*H) int) (header H, all []R, size int64,
+	err error) {
+	in := bufio.NewReaderSize(r, 1<<16)
+	for n := 1; ; n++ {
+		line, err := ReadLine(in)
+		switch {
+		case err == io.EOF && n > 1:
+			return header, all, size, nil // whatever is behind the last line feed was cut off
+		case err == io.EOF:
+			return header, nil, 0, ErrOtherFile
+		case err != nil:
+		case n > 1:
+			all = append(all, *new(R))
+			err = json.Unmarshal(line, &all[len(all)-1])
+		default:
+			err = json.Unmarshal(line, &header) // of another version fields may have other types
+			if f := of(&header); f == 0 {
+				return header, nil, 0, ErrOtherFile
+			} else if f != version {
+				err = fmt.Errorf("%s format %d, this program reads %d", what, f, version)
+			}
+		}
+		if err != nil {
+			return header, nil, 0, fmt.Errorf("line %d: %w", n, err)
+		}
+		size += int64(len(line))
+	}
+}
+
 // PrintJSON prints a value for programs.
 func PrintJSON(w io.Writer, value any) error {
 	e := json.NewEncoder(w)

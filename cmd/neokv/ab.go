@@ -241,10 +241,10 @@ func (f *abFlags) measure(ctx context.Context, p process, verb string, plan *ab.
 		return nil, "", err
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	h := compare.TurnsHeader{Started: time.Now(), Command: withoutSecrets(os.Args), A: plan.A.String(), B: plan.B.String(),
-		Control: plan.Control, Seed: plan.Load.Seed}
-	w, err := compare.NewTurnsWriter(file, h)
-	if err != nil {
+	h := compare.TurnsHeader{Format: compare.FileFormat, Started: time.Now(), Command: withoutSecrets(os.Args),
+		A: plan.A.String(), B: plan.B.String(), Control: plan.Control, Seed: plan.Load.Seed}
+	keep := func(line any) error { return results.WriteLine(file, "file of blocks", line) }
+	if err := keep(h); err != nil {
 		return nil, "", err
 	}
 	began := time.Now()
@@ -255,7 +255,7 @@ func (f *abFlags) measure(ctx context.Context, p process, verb string, plan *ab.
 	run = &compare.Turns{Header: h}
 	err = plan.Run(ctx, func(b compare.Block) error {
 		run.Blocks = append(run.Blocks, b)
-		return w.Block(b)
+		return keep(b)
 	})
 	if len(run.Rounds()) == 0 {
 		run = nil

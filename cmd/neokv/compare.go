@@ -121,7 +121,7 @@ func compareRun(path string) (*compare.Delta, error) {
 	defer f.Close()
 	run, err := compare.ReadTurns(f)
 	switch {
-	case errors.Is(err, compare.ErrNoTurns):
+	case errors.Is(err, results.ErrOtherFile):
 		return nil, &usageError{path + ": not a file that ab has written; to compare results, name two sides"}
 	case err != nil:
 		return nil, &usageError{path + ": " + err.Error()}

@@ -83,9 +83,9 @@ func (f *tuneFlags) run(c *cobra.Command, p process) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	w := tuning.NewWriter(file)
+	keep := func(line any) error { return results.WriteLine(file, "file of trials", line) }
 	if f.resume == "" {
-		if err := w.Plan(*plan); err != nil {
+		if err := keep(plan); err != nil {
 			return err
 		}
 	}
@@ -96,7 +96,7 @@ func (f *tuneFlags) run(c *cobra.Command, p process) (err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	defer tuneGenerator(os.Getenv)()
 	machine := &tune.Local{Plan: *plan, Dir: dir}
-	s := tune.Tuner{Runner: machine, Keep: w.Trial, Near: machine.Near, Progress: func(what string, left time.Duration) {
+	s := tune.Tuner{Runner: machine, Keep: func(t *tuning.StudyTrial) error { return keep(t) }, Near: machine.Near, Progress: func(what string, left time.Duration) {
 		fmt.Fprintf(p.stderr, "neokv: %s; %s left\n", what, left.Round(time.Second))
 	}}
 	study, err := s.Run(c.Context(), *plan, trials)

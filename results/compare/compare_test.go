@@ -178,7 +178,8 @@ func TestShift(t *testing.T) {
 
 func TestRunFile(t *testing.T) {
 	var file bytes.Buffer
-	w, err := NewTurnsWriter(&file, TurnsHeader{A: "as it is", B: "x.y=1", Control: true, Seed: 7})
+	keep := func(line any) error { return results.WriteLine(&file, "file of blocks", line) }
+	err := keep(TurnsHeader{Format: FileFormat, A: "as it is", B: "x.y=1", Control: true, Seed: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +193,7 @@ func TestRunFile(t *testing.T) {
 			if round == 6 && side == SideAgain {
 				break // the last round is cut short
 			}
-			err = errors.Join(err, w.Block(Block{Round: round, Side: side, Summary: summary(float64(100 + i))}))
+			err = errors.Join(err, keep(Block{Round: round, Side: side, Summary: summary(float64(100 + i))}))
 		}
 	}
 	if err != nil {
@@ -212,7 +213,7 @@ func TestRunFile(t *testing.T) {
 			t.Errorf("%s: warnings %q", name, c.Warnings)
 		}
 	}
-	if _, err := ReadTurns(strings.NewReader(`{"header":{"format":3}}`)); !errors.Is(err, ErrNoTurns) {
+	if _, err := ReadTurns(strings.NewReader(`{"header":{"format":3}}`)); !errors.Is(err, results.ErrOtherFile) {
 		t.Errorf("a result file: %v", err)
 	}
 	lines := slices.Collect(strings.Lines(whole))

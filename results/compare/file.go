@@ -1,9 +1,6 @@
 package compare
 
 import (
-	"bufio"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"regexp"
@@ -24,7 +21,8 @@ const (
 // FileFormat is the version of the files of blocks.
 const FileFormat = 1
 
-// Turns is what a run measured in which arms took turns: a file of JSON Lines with a header and a line per block.
+// Turns is what a run measured in which arms took turns: a file with a line of
+// results.WriteLine for the header and for each block.
 type Turns struct {
 	Header TurnsHeader
 	Blocks []Block
@@ -50,57 +48,11 @@ type Block struct {
 	Summary results.Summary `json:"summary"`
 }
 
-// TurnsWriter writes a run line by line.
-type TurnsWriter struct{ w io.Writer }
-
-// NewTurnsWriter writes the header of a run.
-func NewTurnsWriter(w io.Writer, h TurnsHeader) (*TurnsWriter, error) {
-	h.Format = FileFormat
-	x := &TurnsWriter{w}
-	return x, x.write(h)
-}
-
-// Block writes a block.
-func (x *TurnsWriter) Block(b Block) error { return x.write(b) }
-
-func (x *TurnsWriter) write(line any) error { return results.WriteLine(x.w, "file of blocks", line) }
-
-// maxLine bounds a line.
-const maxLine = 16 << 20
-
-// ErrNoTurns is the error of ReadTurns for a file of another kind.
-var ErrNoTurns = errors.New("not a file of blocks")
-
 // ReadTurns reads a run. A last line that is cut off is left out.
 func ReadTurns(r io.Reader) (*Turns, error) {
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, maxLine)
-	run := &Turns{}
-	if !lines.Scan() {
-		return nil, errors.Join(ErrNoTurns, lines.Err())
-	}
-	err := json.Unmarshal(lines.Bytes(), &run.Header) // of another format fields may have other types
-	switch {
-	case run.Header.Format == 0:
-		return nil, ErrNoTurns
-	case run.Header.Format != FileFormat:
-		return nil, fmt.Errorf("line 1: blocks format %d, this program reads %d", run.Header.Format, FileFormat)
-	case err != nil:
-		return nil, fmt.Errorf("line 1: %w", err)
-	}
-	var wrong error
-	for n := 2; lines.Scan(); n++ {
-		if wrong != nil {
-			return nil, wrong
-		}
-		var b Block
-		if err := json.Unmarshal(lines.Bytes(), &b); err != nil {
-			wrong = fmt.Errorf("line %d: %w", n, err)
-			continue
-		}
-		run.Blocks = append(run.Blocks, b)
-	}
-	return run, lines.Err()
+	header, blocks, _, err := results.ReadLines[TurnsHeader, Block](r, "blocks", FileFormat,
+		func(h *TurnsHeader) int { return h.Format })
+	return &Turns{header, blocks}, err
 }
 
 // Rounds returns the figures of the rounds that are complete.

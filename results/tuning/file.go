@@ -3,10 +3,7 @@
 package tuning
 
 import (
-	"bufio"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"time"
 
@@ -145,57 +142,19 @@ func (t *StudyTrial) Figure(name string) (value float64, ok bool) {
 // Default reports whether the trial was one of the default.
 func (t *StudyTrial) Default() bool { return len(t.Set) == 0 }
 
-// Study is a plan with the trials so far.
+// Study is a plan with the trials so far: a file with a line of results.WriteLine for each.
 type Study struct {
 	Plan   StudyPlan
 	Trials []StudyTrial
 }
 
-// StudyWriter writes a study line by line.
-type StudyWriter struct{ w io.Writer }
-
-// NewWriter returns a writer that goes on with a file. To begin one, call Plan first.
-func NewWriter(w io.Writer) *StudyWriter { return &StudyWriter{w} }
-
-// Plan writes the first line.
-func (x *StudyWriter) Plan(p StudyPlan) error { return x.write(p) }
-
-// Trial writes a trial.
-func (x *StudyWriter) Trial(t *StudyTrial) error { return x.write(t) }
-
-func (x *StudyWriter) write(line any) error { return results.WriteLine(x.w, "file of trials", line) }
-
 // Read reads a study. It also returns how many bytes of the file it took: a last line that is cut off is left out.
 func Read(r io.Reader) (s *Study, size int64, err error) {
 	s = &Study{}
-	lines := bufio.NewReaderSize(r, 1<<16)
-	for n := 1; ; n++ {
-		line, err := results.ReadLine(lines)
-		switch {
-		case err == io.EOF && n > 1:
-			return s, size, nil // whatever is behind the last line feed was cut off
-		case err == io.EOF:
-			return nil, 0, errors.New("not a file of neokv tune")
-		case err != nil:
-			return nil, 0, fmt.Errorf("line %d: %w", n, err)
-		}
-		if n == 1 {
-			err := json.Unmarshal(line, &s.Plan) // of another format fields may have other types
-			switch {
-			case s.Plan.Format == 0:
-				return nil, 0, errors.New("not a file of neokv tune")
-			case s.Plan.Format != FileFormat:
-				return nil, 0, fmt.Errorf("line 1: tuning format %d, this program reads %d", s.Plan.Format, FileFormat)
-			case err != nil:
-				return nil, 0, fmt.Errorf("line 1: %w", err)
-			}
-		} else {
-			var t StudyTrial
-			if err := json.Unmarshal(line, &t); err != nil {
-				return nil, 0, fmt.Errorf("line %d: %w", n, err)
-			}
-			s.Trials = append(s.Trials, t)
-		}
-		size += int64(len(line))
+	s.Plan, s.Trials, size, err = results.ReadLines[StudyPlan, StudyTrial](r, "tuning", FileFormat,
+		func(p *StudyPlan) int { return p.Format })
+	if errors.Is(err, results.ErrOtherFile) {
+		err = errors.New("not a file of neokv tune")
 	}
+	return s, size, err
 }

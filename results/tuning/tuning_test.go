@@ -232,12 +232,12 @@ func TestTable(t *testing.T) {
 func TestFile(t *testing.T) {
 	s := synthetic(0.01)
 	var file bytes.Buffer
-	w := NewWriter(&file)
-	if err := w.Plan(s.Plan); err != nil {
+	keep := func(line any) error { return results.WriteLine(&file, "file of trials", line) }
+	if err := keep(s.Plan); err != nil {
 		t.Fatal(err)
 	}
 	for i := range s.Trials {
-		if err := w.Trial(&s.Trials[i]); err != nil {
+		if err := keep(&s.Trials[i]); err != nil {
 			t.Fatal(err)
 		}
 	}
