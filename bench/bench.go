@@ -363,17 +363,13 @@ type run struct {
 	failing  bool          // errors since then
 }
 
-// Run sends the load and writes the record to out, which may be nil. It returns a summary also when ctx ends early,
-// marked interrupted and without an error, and when the target dies, with the error. When Run returns, all its
-// goroutines have ended.
+// Run sends the load and writes the record to out. It returns a summary also when ctx ends early, marked interrupted and
+// without an error, and when the target dies, with the error. When Run returns, all its goroutines have ended.
 func Run(ctx context.Context, o Options, out *results.RecordWriter) (results.Summary, error) {
 	sockets := o.Dial == nil
 	o, err := o.complete()
 	if err != nil {
 		return results.Summary{}, &OptionsError{err}
-	}
-	if out == nil {
-		out = results.NewWriter(io.Discard)
 	}
 	runCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"os"
@@ -160,7 +161,7 @@ func TestRealRedisCluster(t *testing.T) {
 			_, _ = call(addrs[2], "FLUSHALL")
 		}
 	}
-	s, err := Run(context.Background(), usual(o), nil)
+	s, err := Run(context.Background(), usual(o), results.NewWriter(io.Discard))
 	if err == nil || s.Groups[0].Verified == nil || s.Groups[0].Verified.Lost < s.Groups[0].Verified.Checked/4 ||
 		s.Groups[0].Verified.Lost > s.Groups[0].Verified.Checked/2 {
 		t.Errorf("verified %+v, %v; want about a third lost", s.Groups[0].Verified, err)
@@ -226,7 +227,7 @@ func TestOneSlotOfRealRedisCluster(t *testing.T) {
 			nc, err := tcp(ctx, addr)
 			return &watchedConn{nc, check}, err
 		}
-		s, err := Run(ctx, usual(o), nil)
+		s, err := Run(ctx, usual(o), results.NewWriter(io.Discard))
 		if g := s.Groups[0]; err != nil || g.Total.Count == 0 || g.Total.Errors > 0 {
 			t.Errorf("%v, %+v", err, g)
 		}
@@ -310,7 +311,7 @@ mix:
 				_, _ = call(addr, strings.Fields(behind)...)
 			}
 		}
-		s, err := Run(context.Background(), usual(o), nil)
+		s, err := Run(context.Background(), usual(o), results.NewWriter(io.Discard))
 		v := s.Groups[0].Verified
 		if v == nil || !v.Complete || v.Checked != 20 || !slices.Equal(v.NotFollowed,
 			[]string{"records of kind log (" + path + ":3: APPEND)"}) {
@@ -338,7 +339,7 @@ func TestVerifyGroups(t *testing.T) {
 				_, _ = call(addr, strings.Fields(behind)...)
 			}
 		}
-		s, err := Run(context.Background(), usual(o), nil)
+		s, err := Run(context.Background(), usual(o), results.NewWriter(io.Discard))
 		key := strings.TrimPrefix(behind, "DEL ")
 		if (err == nil) != (behind == "") || err != nil && !strings.Contains(err.Error(), key) {
 			t.Errorf("%q: %v", behind, err)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"os"
@@ -602,7 +603,7 @@ func TestSilentServer(t *testing.T) {
 				Groups: []GroupOptions{{Workload: "set", Clients: 2}}, Targets: []string{"memory:1"}, Dial: m.dial,
 				Duration: c.duration, Timeout: 4 * time.Second,
 			}
-			s, err := Run(ctx, usual(o), nil)
+			s, err := Run(ctx, usual(o), results.NewWriter(io.Discard))
 			g, took := s.Groups[0], time.Since(start)
 			if err != nil || s.Interrupted != (c.interrupt < c.duration) || took > c.atMost ||
 				g.Kinds[kindTimeout] != c.timeouts || g.Total.Errors != c.timeouts || g.Ledger.InFlight != c.inFlight ||
@@ -715,7 +716,7 @@ func TestReplayStalls(t *testing.T) {
 			}
 			o := Options{Groups: []GroupOptions{{Replay: r, Clients: 3, Pipeline: 4}}, Dial: m.dial, Duration: limit,
 				Targets: []string{"memory:1"}, Seed: 1}
-			s, err := Run(t.Context(), o, nil)
+			s, err := Run(t.Context(), o, results.NewWriter(io.Discard))
 			m.wg.Wait()
 			g := s.Groups[0]
 			want := int64(1000)
