@@ -46,7 +46,7 @@ func (r *Result) Measured() Summary {
 		for i := range min(len(s.Groups), len(iv.Groups)) {
 			from, g := iv.Groups[i], &s.Groups[i]
 			g.Ledger.Add(from.Ledger)
-			g.Incidents.add(from.Incidents)
+			g.Incidents.Add(from.Incidents)
 			for _, op := range from.Ops {
 				j := slices.IndexFunc(sums[i], func(sum operationSum) bool { return sum.Name == op.Name })
 				if j < 0 {
@@ -68,7 +68,8 @@ func (r *Result) Measured() Summary {
 	return s
 }
 
-func (in *Incidents) add(next Incidents) {
+// Add takes in the incidents of the span that follows.
+func (in *Incidents) Add(next Incidents) {
 	for kind, n := range next.Kinds {
 		if in.Kinds == nil {
 			in.Kinds = map[string]int64{}
@@ -393,7 +394,7 @@ func configuration(h *Header, load ClientGroup) (out [][2]string) {
 	}
 	add("commit", commit)
 	m := h.Machine
-	add("machine", fmt.Sprintf("%s, %s, %s %s %s", m.CPU, plural(int64(m.Cores), "core"), m.OS, m.Kernel, m.Arch))
+	add("machine", fmt.Sprintf("%s, %s, %s %s %s", m.CPU, Plural(int64(m.Cores), "core"), m.OS, m.Kernel, m.Arch))
 	return out
 }
 

@@ -50,8 +50,8 @@ func PrintTable(w io.Writer, h Header, s Summary) error {
 	return err
 }
 
-// Rows returns the table of a group, with its heading. An operation has one row in a closed loop; in an open loop it has
-// one for response time, and below it one for service time. The first cell of a row is the operation, and in an open
+// Rows returns the table of a group, with its heading. An operation has one row in a closed loop; in an open loop it
+// has one for response time, and below it one for service time. The first cell of a row is the operation, and in an open
 // loop the second one is the time; the others are figures.
 func (g *GroupSummary) Rows(open bool) [][]string {
 	reads := slices.ContainsFunc(g.Ops, func(op OpStats) bool { return op.Reads })
@@ -140,7 +140,7 @@ func title(g ClientGroup, name, loop string) string {
 	if g.OneSlot {
 		pipeline += " in one slot"
 	}
-	text := fmt.Sprintf("%s: %s, pipeline %s, %s", g.Workload, plural(int64(g.Clients), "client"), pipeline, loop)
+	text := fmt.Sprintf("%s: %s, pipeline %s, %s", g.Workload, Plural(int64(g.Clients), "client"), pipeline, loop)
 	if g.Records > 0 { // a recording has none
 		text += "; " + records(g)
 	}
@@ -164,12 +164,12 @@ func (h *Header) Where() string {
 	if !c.InProcess {
 		kind := "Redis"
 		if h.Target.Cluster {
-			kind = fmt.Sprintf("Redis Cluster of %s", plural(int64(len(h.Target.Nodes)), "node"))
+			kind = fmt.Sprintf("Redis Cluster of %s", Plural(int64(len(h.Target.Nodes)), "node"))
 		}
 		return fmt.Sprintf("%s %s at %s", kind, h.Target.Version, strings.Join(h.Target.Addrs, ","))
 	}
-	text := fmt.Sprintf("%s and %s in this process, %s transport, ", plural(int64(c.Stores), "store"),
-		plural(int64(c.Regions), "region"), c.Transport)
+	text := fmt.Sprintf("%s and %s in this process, %s transport, ", Plural(int64(c.Stores), "store"),
+		Plural(int64(c.Regions), "region"), c.Transport)
 	if why := h.NotDurable(); why != "" {
 		return text + "not durable (" + why + ")"
 	}
@@ -179,9 +179,9 @@ func (h *Header) Where() string {
 
 // records describes the records of a load.
 func records(g ClientGroup) string {
-	s := plural(int64(g.Records), "record")
+	s := Plural(int64(g.Records), "record")
 	if g.Elements > 0 {
-		s += " of " + plural(int64(g.Elements), "element")
+		s += " of " + Plural(int64(g.Elements), "element")
 	}
 	if n, err := strconv.ParseInt(g.ValueBytes, 10, 64); err == nil {
 		s += " of " + Bytes(n)
@@ -198,10 +198,10 @@ func (g *GroupSummary) Notes() []string {
 	var out []string
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	if in := g.Inserted; in != nil {
-		line := fmt.Sprintf("load: %s inserted in %.1f s, %s/s", plural(in.Insert.Count, "record"), in.Seconds,
+		line := fmt.Sprintf("load: %s inserted in %.1f s, %s/s", Plural(in.Insert.Count, "record"), in.Seconds,
 			Count(int64(in.Insert.PerSecond+0.5)))
 		if in.Insert.Errors > 0 {
-			line += fmt.Sprintf(", %s on the way (%s)", plural(in.Insert.Errors, "error"), kinds(in.Kinds))
+			line += fmt.Sprintf(", %s on the way (%s)", Plural(in.Insert.Errors, "error"), kinds(in.Kinds))
 		}
 		add("%s", line)
 	}
@@ -303,25 +303,25 @@ func (v *Verified) lines() (out []string) {
 	switch {
 	case v.Lost > 0:
 		add("verified: LOST: %s of %s do not hold what was acknowledged, the first:", Count(v.Lost),
-			plural(v.Checked, what))
+			Plural(v.Checked, what))
 		for _, x := range v.Examples {
 			add("  %s", x)
 		}
 	case v.Complete:
-		add("verified: %s read back in %.1f s, all as acknowledged", plural(v.Checked, what), v.Seconds)
+		add("verified: %s read back in %.1f s, all as acknowledged", Plural(v.Checked, what), v.Seconds)
 	default:
 		add("verified: %s read back in %.1f s, all as acknowledged; the others were not reached",
-			plural(v.Checked, what),
+			Plural(v.Checked, what),
 			v.Seconds)
 	}
 	if len(v.NotFollowed) > 0 {
 		add("  not followed: %s", strings.Join(v.NotFollowed, ", "))
 	}
 	if v.Unjudged > 0 {
-		add("  %s not judged: too many writes to each had an unknown outcome", plural(v.Unjudged, what))
+		add("  %s not judged: too many writes to each had an unknown outcome", Plural(v.Unjudged, what))
 	}
 	if v.Ignored > 0 {
-		add("  %s went to records that were not followed", plural(v.Ignored, "acknowledged write"))
+		add("  %s went to records that were not followed", Plural(v.Ignored, "acknowledged write"))
 	}
 	return out
 }
@@ -337,7 +337,8 @@ func kinds(m map[string]int64) string {
 	return strings.Join(names, ", ")
 }
 
-func plural(n int64, noun string) string {
+// Plural prints how many of something there are.
+func Plural(n int64, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}

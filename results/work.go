@@ -82,16 +82,16 @@ func (w Work) lines(h Header, ops int64) (out []string) {
 			Count(n)))
 	}
 	if n := w["write_stalls"]; n > 0 {
-		parts = append(parts, fmt.Sprintf("%s of %s", plural(n, "write stall"), Micros(w["write_stall_us"])))
+		parts = append(parts, fmt.Sprintf("%s of %s", Plural(n, "write stall"), Micros(w["write_stall_us"])))
 	}
 	if n := w["leader_changes"]; n > 0 {
-		parts = append(parts, plural(n, "leader change"))
+		parts = append(parts, Plural(n, "leader change"))
 	}
 	if n := w["splits"]; n > 0 {
-		parts = append(parts, plural(n, "split"))
+		parts = append(parts, Plural(n, "split"))
 	}
 	if n := w["merges"]; n > 0 {
-		parts = append(parts, plural(n, "merge"))
+		parts = append(parts, Plural(n, "merge"))
 	}
 	if len(parts) > 0 {
 		out = append(out, "work: "+strings.Join(parts, ", "))

@@ -20,7 +20,8 @@ import (
 //	term       = factor { ("*" | "/" | "%") factor }
 //	factor     = number | name | function "(" [ argument ] ")" | "(" expression ")"
 //
-// That is the syntax of Go, so no name is a keyword of Go. Names are n (the number of the record), records (the setting of the load), and those of `let`. Functions are
+// That is the syntax of Go, so no name is a keyword of Go. Names are n (the number of the record), records (the setting
+// of the load), and those of `let`. Functions are
 //
 //	hash(e)      FNV-1a of e as YCSB computes it
 //	count(kind)  how many records of a kind there are before the run begins

@@ -319,11 +319,7 @@ func (m liveModel) load(i int) string {
 	if h.Workload != g.name {
 		text += " (" + shown(h.Workload) + ")"
 	}
-	clients := "clients"
-	if h.Clients == 1 {
-		clients = "client"
-	}
-	text += fmt.Sprintf(": %d %s, pipeline %d, ", h.Clients, clients, h.Pipeline)
+	text += fmt.Sprintf(": %s, pipeline %d, ", results.Plural(int64(h.Clients), "client"), h.Pipeline)
 	if !h.OpenLoop() || m.tick.Total == 0 {
 		return text + "closed loop, service time"
 	}

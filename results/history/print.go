@@ -47,10 +47,7 @@ func PrintTable(w io.Writer, trends []*Trend, o Options) error {
 
 // Span says which runs a trend has.
 func (t *Trend) Span() string {
-	runs := "1 run"
-	if n := len(t.Runs); n != 1 {
-		runs = results.Count(int64(n)) + " runs"
-	}
+	runs := results.Plural(int64(len(t.Runs)), "run")
 	const day = "2006-01-02"
 	from, to := t.Runs[0].At.UTC().Format(day), t.Runs[len(t.Runs)-1].At.UTC().Format(day)
 	if from == to {

@@ -89,14 +89,11 @@ func (c *timeColumn) sum() {
 		c.work.Add(iv.Work)
 		for at, g := range iv.Groups {
 			if at == len(c.groups) {
-				c.groups = append(c.groups, results.GroupStats{Incidents: results.Incidents{Kinds: map[string]int64{}}})
+				c.groups = append(c.groups, results.GroupStats{})
 			}
 			to := &c.groups[at]
 			to.Ledger.Add(g.Ledger)
-			to.Moved, to.Asked, to.Retried = to.Moved+g.Moved, to.Asked+g.Asked, to.Retried+g.Retried
-			for kind, n := range g.Kinds {
-				to.Kinds[kind] += n
-			}
+			to.Incidents.Add(g.Incidents)
 		}
 	}
 }
