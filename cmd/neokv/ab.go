@@ -48,10 +48,8 @@ func (f *blockFlags) register(c *cobra.Command, block string, forms []string) {
 
 // load returns the settings, and the load of a block. The settings are nil if they are wrong.
 func (f *blockFlags) load(c *cobra.Command, p process) (r *profiles.Resolved, o bench.Options, err error) {
-	var wrong []error
-	if f.block < 100*time.Millisecond || f.block > time.Hour {
-		wrong = append(wrong, &usageError{fmt.Sprintf("--block %s: want 100ms to 1h", f.block)})
-	}
+	var wrong mistakes
+	wrong.check(f.block >= 100*time.Millisecond && f.block <= time.Hour, "--block %s: want 100ms to 1h", f.block)
 	if r, err = f.resolve(c, p.env); err != nil {
 		return nil, o, errors.Join(append(wrong, err)...)
 	}
@@ -146,10 +144,7 @@ goes to a file beside that one.`,
 
 // plan turns the flags into what to measure. Its error names everything that is wrong.
 func (f *abFlags) plan(c *cobra.Command, p process, textA, textB string) (*ab.Plan, error) {
-	var wrong []error
-	complain := func(format string, args ...any) {
-		wrong = append(wrong, &usageError{fmt.Sprintf(format, args...)})
-	}
+	var wrong mistakes
 	plan := &ab.Plan{Rounds: f.rounds, InMemory: f.mem, Dir: f.dir}
 	for _, x := range []struct {
 		flag, text string
@@ -157,26 +152,16 @@ func (f *abFlags) plan(c *cobra.Command, p process, textA, textB string) (*ab.Pl
 	}{{"--a", textA, &plan.A}, {"--b", textB, &plan.B}} {
 		var err error
 		if *x.arm, err = ab.ParseArm(x.text); err != nil {
-			wrong = append(wrong, usageErrors(x.flag, err))
+			wrong.add(usageErrors(x.flag, err))
 		} else if err := f.complete(x.arm, c, p); err != nil {
-			wrong = append(wrong, usageErrors(x.flag, err))
+			wrong.add(usageErrors(x.flag, err))
 		}
 	}
-	if wrong == nil && textA == textB {
-		complain("--a and --b are the same")
-	}
-	if f.rounds < 1 || f.rounds > 1000 {
-		complain("--rounds %d: want 1 to 1000", f.rounds)
-	}
-	if f.budget < 0 {
-		complain("--budget %s: want 0s or more", f.budget)
-	}
-	if err := checkForm(f.format, compareForms); err != nil {
-		wrong = append(wrong, err)
-	}
-	if f.mem && f.dir != "" {
-		complain("--dir and --mem exclude each other")
-	}
+	wrong.check(wrong != nil || textA != textB, "--a and --b are the same")
+	wrong.check(f.rounds >= 1 && f.rounds <= 1000, "--rounds %d: want 1 to 1000", f.rounds)
+	wrong.check(f.budget >= 0, "--budget %s: want 0s or more", f.budget)
+	wrong.add(checkForm(f.format, compareForms))
+	wrong.check(!f.mem || f.dir == "", "--dir and --mem exclude each other")
 	r, o, err := f.load(c, p)
 	if err = errors.Join(append(wrong, err)...); err != nil {
 		return nil, err

@@ -157,10 +157,8 @@ func counting(p process) func(name string, run int) {
 
 // tryGate checks this build against itself, and says what all trials of the file say of false alarms.
 func (f *checkFlags) tryGate(ctx context.Context, p process) (err error) {
-	var wrong []error
-	if f.runs < 1 || f.runs > 10_000 {
-		wrong = append(wrong, &usageError{fmt.Sprintf("--runs %d: want 1 to 10000", f.runs)})
-	}
+	var wrong mistakes
+	wrong.check(f.runs >= 1 && f.runs <= 10_000, "--runs %d: want 1 to 10000", f.runs)
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -221,66 +219,47 @@ func (f *checkFlags) measure(ctx context.Context, p process, b *gate.Baseline, t
 
 // parse checks the flags and reads the baseline. Its error names everything that is wrong.
 func (f *checkFlags) parse(p process) (b *gate.Baseline, t *gate.Timed, err error) {
-	var wrong []error
-	complain := func(format string, args ...any) {
-		wrong = append(wrong, &usageError{fmt.Sprintf(format, args...)})
-	}
+	var wrong mistakes
 	if f.baseline == "" && f.prove != "" && f.only == "timed" {
 		// this build is the baseline's
 	} else if f.baseline == "" {
-		complain("want --baseline, or --renew to make one")
+		wrong.check(false, "want --baseline, or --renew to make one")
 	} else if file, err := os.Open(f.baseline); err != nil {
-		wrong = append(wrong, &usageError{err.Error()})
+		wrong.check(false, "%v", err)
 	} else {
 		defer file.Close()
-		if b, err = gate.ReadBaseline(file); err != nil {
-			complain("%s: %v", f.baseline, err)
-		}
+		b, err = gate.ReadBaseline(file)
+		wrong.check(err == nil, "%s: %v", f.baseline, err)
 	}
 	percent, err := strconv.ParseFloat(strings.TrimSuffix(f.maxRegression, "%"), 64)
-	if err != nil || percent <= 0 || percent > 100 || !strings.HasSuffix(f.maxRegression, "%") {
-		complain("--max-regression %s: want a share such as 5%%, up to 100%%", f.maxRegression)
-	}
-	if f.budget < time.Second || f.budget > 24*time.Hour {
-		complain("--budget %s: want 1s to 24h", f.budget)
-	}
+	wrong.check(err == nil && percent > 0 && percent <= 100 && strings.HasSuffix(f.maxRegression, "%"),
+		"--max-regression %s: want a share such as 5%%, up to 100%%", f.maxRegression)
+	wrong.check(f.budget >= time.Second && f.budget <= 24*time.Hour, "--budget %s: want 1s to 24h", f.budget)
 	oneOf := func(flag, value string, allowed ...string) {
-		if !slices.Contains(allowed, value) {
-			complain("--%s %s: want %s%s", flag, value, strings.Join(allowed, " or "),
-				settings.DidYouMean(value, allowed))
-		}
+		wrong.check(slices.Contains(allowed, value), "--%s %s: want %s%s", flag, value, strings.Join(allowed, " or "),
+			settings.DidYouMean(value, allowed))
 	}
 	oneOf("inconclusive", f.inconclusive, "pass", "fail")
 	if f.only != "" {
 		oneOf("only", f.only, "counts", "timed")
 	}
-	if err := f.pageFlags.check(f.baseline, f.history); err != nil {
-		wrong = append(wrong, err)
-	}
+	wrong.add(f.pageFlags.check(f.baseline, f.history))
 	if f.history != "" {
-		if warnings, err := history.Check(f.history); err != nil {
-			complain("%v", err)
-		} else {
-			for _, w := range warnings {
-				fmt.Fprintf(p.stderr, "neokv: warning: %s: %s\n", f.history, w)
-			}
+		warnings, err := history.Check(f.history)
+		wrong.check(err == nil, "%v", err)
+		for _, w := range warnings {
+			fmt.Fprintf(p.stderr, "neokv: warning: %s: %s\n", f.history, w)
 		}
 	}
 	for _, e := range f.env {
-		if !strings.Contains(e, "=") {
-			complain("--env %s: want NAME=VALUE", e)
-		}
+		wrong.check(strings.Contains(e, "="), "--env %s: want NAME=VALUE", e)
 	}
-	if _, err := profiles.Resolve(profiles.ValueSources{Profile: f.profile, Env: p.env, Set: f.set}); err != nil {
-		wrong = append(wrong, err)
-	}
+	_, err = profiles.Resolve(profiles.ValueSources{Profile: f.profile, Env: p.env, Set: f.set})
+	wrong.add(err)
 	arm, err := ab.ParseArm(f.against)
-	switch {
-	case err != nil:
-		complain("--against: %v", err)
-	case !arm.NeoKV() || arm.Set != nil || arm.Env != nil || arm.Profile != "":
-		complain("--against %s: want program=PATH or revision=GIT", f.against)
-	}
+	wrong.check(err == nil, "--against: %v", err)
+	wrong.check(err != nil || arm.NeoKV() && arm.Set == nil && arm.Env == nil && arm.Profile == "",
+		"--against %s: want program=PATH or revision=GIT", f.against)
 	if f.against == "" && b != nil {
 		arm.Revision = b.Build.Commit
 	}

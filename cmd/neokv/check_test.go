@@ -98,7 +98,8 @@ func TestCheckElsewhere(t *testing.T) {
 		}
 		b.Cases[0].Figures = append(b.Cases[0].Figures, c)
 	}
-	if err := writeOutput("baseline.json", os.O_TRUNC, func(w io.Writer) error { return results.PrintJSON(w, b) }); err != nil {
+	err = writeOutput("baseline.json", os.O_TRUNC, func(w io.Writer) error { return results.PrintJSON(w, b) })
+	if err != nil {
 		t.Fatal(err)
 	}
 	args := []string{"check", "--baseline", "baseline.json", "--only", "counts"}

@@ -133,15 +133,13 @@ func compareRun(path string) (*compare.Delta, error) {
 
 // compareSides reads both sides. Its error names everything that is wrong with any file.
 func compareSides(a, b string) (*compare.Delta, error) {
-	var wrong []error
+	var wrong mistakes
 	var all []results.ResultFile
 	var figures [2][][]results.Figure
 	c := &compare.Delta{A: a, B: b}
 	for i, side := range []string{a, b} {
 		paths, err := resultPaths(side)
-		if err != nil {
-			wrong = append(wrong, err)
-		}
+		wrong.add(err)
 		for _, path := range paths {
 			r, err := readMeasured(path)
 			if err != nil {
@@ -177,21 +175,19 @@ func compareSides(a, b string) (*compare.Delta, error) {
 
 // resultPaths returns the files of a side: those of a folder, or those that are listed.
 func resultPaths(side string) (paths []string, err error) {
-	var wrong []error
+	var wrong mistakes
 	for path := range strings.SplitSeq(side, ",") {
 		info, err := os.Stat(path)
 		switch {
 		case err != nil:
-			wrong = append(wrong, &usageError{err.Error()})
+			wrong.check(false, "%v", err)
 			continue
 		case !info.IsDir():
 			paths = append(paths, path)
 			continue
 		}
 		found, err := fs.Glob(os.DirFS(path), "*.jsonl")
-		if err != nil || len(found) == 0 {
-			wrong = append(wrong, &usageError{path + ": no *.jsonl in this folder"})
-		}
+		wrong.check(err == nil && len(found) > 0, "%s: no *.jsonl in this folder", path)
 		for _, name := range found {
 			paths = append(paths, filepath.Join(path, name))
 		}

@@ -23,12 +23,8 @@ import (
 // options turns the settings and flags of the load into options. If no seed is given it picks one, which the booted
 // cluster uses, too. Its error names everything that is wrong.
 func (f *benchFlags) options(c *cobra.Command, l profiles.LoadKnobs) (bench.Options, error) {
-	var wrong []error
-	complain := func(err error) {
-		if err != nil {
-			wrong = append(wrong, &usageError{err.Error()})
-		}
-	}
+	var wrong mistakes
+	complain := func(err error) { wrong.check(err == nil, "%v", err) }
 	for l.Seed == 0 {
 		l.Seed = rand.Uint64() >> 11 // exact also where JSON's numbers are doubles
 	}
@@ -40,9 +36,8 @@ func (f *benchFlags) options(c *cobra.Command, l profiles.LoadKnobs) (bench.Opti
 		Elements: l.Elements, ValueSize: int(l.ValueSize),
 	}
 	first.Rate, _ = bench.ParsePace(l.Rate)
-	if err := parseSlots(&first, f.pipelineSlots); err != nil {
-		complain(fmt.Errorf("--pipeline-slots %s: %w", f.pipelineSlots, err))
-	}
+	err := parseSlots(&first, f.pipelineSlots)
+	wrong.check(err == nil, "--pipeline-slots %s: %v", f.pipelineSlots, err)
 	if f.replay != "" {
 		recording, err := bench.ReadReplay(f.replay, f.speed)
 		complain(err)
@@ -52,11 +47,9 @@ func (f *benchFlags) options(c *cobra.Command, l profiles.LoadKnobs) (bench.Opti
 		if !c.Flags().Changed("duration") {
 			o.Duration = 0
 		}
-		if c.Flags().Changed("workload") {
-			complain(errors.New("--replay sends a recording; --workload is for a load without one"))
-		}
-	} else if c.Flags().Changed("speed") {
-		complain(errors.New("--speed is for --replay"))
+		wrong.check(!c.Flags().Changed("workload"), "--replay sends a recording; --workload is for a load without one")
+	} else {
+		wrong.check(!c.Flags().Changed("speed"), "--speed is for --replay")
 	}
 	o.Groups = append(o.Groups, first)
 	for _, text := range f.groups {
@@ -84,15 +77,9 @@ func (f *benchFlags) options(c *cobra.Command, l profiles.LoadKnobs) (bench.Opti
 			o.Search.SLO = s
 		}
 	}
-	if f.findMax && f.curve {
-		complain(errors.New("--find-max and --curve exclude each other"))
-	}
-	if o.Search == nil && (f.slo != "" || f.step != 0) {
-		complain(errors.New("--slo and --step are for --find-max and --curve"))
-	}
-	if f.findMax && f.slo == "" {
-		complain(errors.New("--find-max: want --slo, " + bench.SLOForms))
-	}
+	wrong.check(!f.findMax || !f.curve, "--find-max and --curve exclude each other")
+	wrong.check(o.Search != nil || f.slo == "" && f.step == 0, "--slo and --step are for --find-max and --curve")
+	wrong.check(!f.findMax || f.slo != "", "--find-max: want --slo, %s", bench.SLOForms)
 	return o, errors.Join(wrong...)
 }
 

@@ -121,6 +121,23 @@ type usageError struct{ text string }
 
 func (e *usageError) Error() string { return e.text }
 
+// mistakes are all that is wrong with a command line and what it names.
+type mistakes []error
+
+// add adds an error, unless it is nil.
+func (m *mistakes) add(err error) {
+	if err != nil {
+		*m = append(*m, err)
+	}
+}
+
+// check adds a usageError, unless all is well.
+func (m *mistakes) check(ok bool, format string, args ...any) {
+	if !ok {
+		*m = append(*m, &usageError{fmt.Sprintf(format, args...)})
+	}
+}
+
 // usageErrors returns a usageError for each line of err. about says what is wrong.
 func usageErrors(about string, err error) error {
 	var wrong []error

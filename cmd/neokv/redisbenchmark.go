@@ -82,36 +82,33 @@ func (f *redisBenchmarkFlags) run(c *cobra.Command, p process, args []string) er
 
 // parse turns flags into options. Its error names everything that is wrong.
 func (f *redisBenchmarkFlags) parse(args, env []string) (o redisbenchmark.Options, err error) {
-	var wrong []error
-	check := func(ok bool, format string, values ...any) {
-		if !ok {
-			wrong = append(wrong, &usageError{fmt.Sprintf(format, values...)})
-		}
-	}
+	var wrong mistakes
 	o = redisbenchmark.Options{
 		Rounds: f.rounds, Cluster: f.cluster, Durability: children.Durability(f.durability), Spread: f.spread, Dir: f.dir,
 		NeoKV: children.NeoKV{Profile: f.profile, Set: f.set},
 	}
-	check(f.rounds >= 1 && f.rounds <= 1000, "--rounds %d: want 1 to 1000", f.rounds)
-	check(slices.Contains(children.Durabilities, o.Durability), "--durability %s: want none, everysec or always",
+	wrong.check(f.rounds >= 1 && f.rounds <= 1000, "--rounds %d: want 1 to 1000", f.rounds)
+	wrong.check(slices.Contains(children.Durabilities, o.Durability), "--durability %s: want none, everysec or always",
 		f.durability)
-	check(f.spread == 0 || f.spread >= 100*time.Millisecond && f.spread <= time.Hour,
+	wrong.check(f.spread == 0 || f.spread >= 100*time.Millisecond && f.spread <= time.Hour,
 		"--spread %v: want 100ms to 1h, or 0 to leave it out", f.spread)
-	wrong = append(wrong, checkForm(f.format, redisbenchmark.Formats))
+	wrong.add(checkForm(f.format, redisbenchmark.Formats))
 	r, err := profiles.Resolve(profiles.ValueSources{Profile: f.profile, Env: env, Set: f.set})
 	if err != nil {
-		wrong = append(wrong, err)
+		wrong.add(err)
 	} else {
-		check(r.Redis.RequirePass == "", "redis.requirepass: redis-server has no password here, so NeoKV must have none")
-		check(r.Engine.WALDir == "", "engine.wal_dir: each round has a folder of its own, so its logs cannot be elsewhere")
-		check(!r.Engine.Durable || o.Durability != children.None, "engine.durable: want --durability always or everysec")
+		wrong.check(r.Redis.RequirePass == "",
+			"redis.requirepass: redis-server has no password here, so NeoKV must have none")
+		wrong.check(r.Engine.WALDir == "",
+			"engine.wal_dir: each round has a folder of its own, so its logs cannot be elsewhere")
+		wrong.check(!r.Engine.Durable || o.Durability != children.None,
+			"engine.durable: want --durability always or everysec")
 		for _, set := range f.set {
 			name, _, _ := strings.Cut(set, "=")
-			check(strings.TrimSpace(name) != "engine.wal_sync", "--set %s: --durability says that", set)
+			wrong.check(strings.TrimSpace(name) != "engine.wal_sync", "--set %s: --durability says that", set)
 		}
 	}
-	if o.Load, err = redisbenchmark.ParseFlags(args); err != nil {
-		wrong = append(wrong, &usageError{err.Error()})
-	}
+	o.Load, err = redisbenchmark.ParseFlags(args)
+	wrong.check(err == nil, "%v", err)
 	return o, errors.Join(wrong...)
 }

@@ -83,19 +83,16 @@ func cutShort(name string, r *results.Result) error {
 
 // read reads the files. Its error names everything that is wrong with the files and the format.
 func (f *resultsFlags) read(names []string) (files []results.ResultFile, err error) {
-	var wrong []error
-	if err := checkForm(f.format, resultForms); err != nil {
-		wrong = append(wrong, err)
-	}
+	var wrong mistakes
+	wrong.add(checkForm(f.format, resultForms))
 	for _, name := range names {
 		r, err := readResultFile(name)
 		if err != nil {
 			wrong = append(wrong, err)
 			continue
 		}
-		if why := f.nothing(r); why != "" {
-			wrong = append(wrong, &usageError{name + ": " + why})
-		}
+		why := f.nothing(r)
+		wrong.check(why == "", "%s: %s", name, why)
 		files = append(files, results.ResultFile{Name: name, Result: r})
 	}
 	return files, errors.Join(wrong...)
@@ -173,24 +170,21 @@ func (f *resultsFlags) outputs(files []results.ResultFile) ([]resultOutput, erro
 
 // checked refuses outputs that would overwrite each other or a result.
 func (f *resultsFlags) checked(out []resultOutput, files []results.ResultFile) ([]resultOutput, error) {
-	var wrong []error
+	var wrong mistakes
 	seen := map[string]bool{}
 	for _, o := range out {
 		if o.path == "" {
 			continue
 		}
-		if seen[o.path] {
-			wrong = append(wrong, &usageError{fmt.Sprintf("--out: two results would be %s", o.path)})
-		}
+		wrong.check(!seen[o.path], "--out: two results would be %s", o.path)
 		seen[o.path] = true
 		to, err := os.Stat(o.path)
 		if err != nil {
 			continue // it does not exist
 		}
 		for _, file := range files {
-			if from, err := os.Stat(file.Name); err == nil && os.SameFile(from, to) {
-				wrong = append(wrong, &usageError{fmt.Sprintf("--out: %s is a result to read", o.path)})
-			}
+			from, err := os.Stat(file.Name)
+			wrong.check(err != nil || !os.SameFile(from, to), "--out: %s is a result to read", o.path)
 		}
 	}
 	return out, errors.Join(wrong...)

@@ -121,8 +121,7 @@ func (f *tortureFlags) run(ctx context.Context, p process, flags *pflag.FlagSet)
 
 // check checks the flags, and reads the schedule. Its error names everything that is wrong.
 func (f *tortureFlags) check(flags *pflag.FlagSet) error {
-	var wrong []error
-	complain := func(format string, args ...any) { wrong = append(wrong, &usageError{fmt.Sprintf(format, args...)}) }
+	var wrong mistakes
 	if f.Real && !flags.Changed("seeds") {
 		f.Seeds = 10
 	}
@@ -131,15 +130,10 @@ func (f *tortureFlags) check(flags *pflag.FlagSet) error {
 	}
 	if f.schedule != "" {
 		text, err := os.ReadFile(f.schedule)
-		if err != nil {
-			complain("--schedule: %v", err)
-		}
-		if f.Scenario = string(text); strings.TrimSpace(f.Scenario) == "" && err == nil {
-			complain("--schedule %s: empty", f.schedule)
-		}
-		if flags.Changed("faults") {
-			complain("--schedule and --faults exclude each other")
-		}
+		wrong.check(err == nil, "--schedule: %v", err)
+		f.Scenario = string(text)
+		wrong.check(strings.TrimSpace(f.Scenario) != "" || err != nil, "--schedule %s: empty", f.schedule)
+		wrong.check(!flags.Changed("faults"), "--schedule and --faults exclude each other")
 		if !flags.Changed("seeds") {
 			f.Seeds = 4 // equal seeds give nearly equal runs
 		}
@@ -149,9 +143,8 @@ func (f *tortureFlags) check(flags *pflag.FlagSet) error {
 			f.Seeds = bound
 		}
 	}
-	if err := f.Validate(); err != nil {
-		complain("%s", err)
-	}
+	err := f.Validate()
+	wrong.check(err == nil, "%v", err)
 	return errors.Join(wrong...)
 }
 

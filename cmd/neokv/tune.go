@@ -96,9 +96,10 @@ func (f *tuneFlags) run(c *cobra.Command, p process) (err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	defer tuneGenerator(os.Getenv)()
 	machine := &tune.Local{Plan: *plan, Dir: dir}
-	s := tune.Tuner{Runner: machine, Keep: func(t *tuning.StudyTrial) error { return keep(t) }, Near: machine.Near, Progress: func(what string, left time.Duration) {
-		fmt.Fprintf(p.stderr, "neokv: %s; %s left\n", what, left.Round(time.Second))
-	}}
+	s := tune.Tuner{Runner: machine, Keep: func(t *tuning.StudyTrial) error { return keep(t) }, Near: machine.Near,
+		Progress: func(what string, left time.Duration) {
+			fmt.Fprintf(p.stderr, "neokv: %s; %s left\n", what, left.Round(time.Second))
+		}}
 	study, err := s.Run(c.Context(), *plan, trials)
 	if errors.Is(err, context.Canceled) {
 		err = fmt.Errorf("interrupted; go on with neokv tune --resume %s", path)
@@ -183,23 +184,18 @@ func readStudy(path string) (*tuning.Study, error) {
 
 // plan turns the flags into a plan. Its error names everything that is wrong.
 func (f *tuneFlags) plan(c *cobra.Command, p process) (*tuning.StudyPlan, error) {
-	var wrong []error
-	complain := func(err error) {
-		if err != nil {
-			wrong = append(wrong, err)
-		}
-	}
+	var wrong mistakes
 	r, o, err := f.load(c, p)
-	complain(err)
+	wrong.add(err)
 	h := results.NewHeader()
 	plan := &tuning.StudyPlan{Format: tuning.FileFormat, Started: time.Now(),
 		Command: withoutSecrets(os.Args), Build: h.Build, Machine: h.Machine, Profile: f.profile, Set: f.set,
 		Budget: f.budget, Block: f.block, Warmup: o.Warmup, Seed: o.Seed, Cold: f.cold, Around: f.around}
 	plan.Objective, err = parseObjective(f.objective)
-	complain(err)
+	wrong.add(err)
 	if f.subject != "" {
 		plan.Subjects, err = parseSubjects(f.subject)
-		complain(err)
+		wrong.add(err)
 	}
 	if r == nil {
 		usual, err := profiles.Resolve(profiles.ValueSources{})
@@ -207,39 +203,34 @@ func (f *tuneFlags) plan(c *cobra.Command, p process) (*tuning.StudyPlan, error)
 			panic(err) // the embedded profile is tested
 		}
 		_, err = f.parseKnobs(usual, func([]string) error { return nil })
-		complain(err)
+		wrong.add(err)
 		return nil, errors.Join(wrong...)
 	}
-	if r.Redis.RequirePass != "" {
-		complain(&usageError{"redis.requirepass: clusters of tune listen on loopback and take no password"})
-	}
+	wrong.check(r.Redis.RequirePass == "",
+		"redis.requirepass: clusters of tune listen on loopback and take no password")
 	plan.Knobs, err = f.parseKnobs(r, func(set []string) error {
 		_, err := profiles.Resolve(profiles.ValueSources{Profile: f.profile, Env: p.env, Set: set,
 			Flags: givenSettings(c.Flags())})
 		return err
 	})
-	complain(err)
-	if o.WarmupAuto {
-		complain(&usageError{"--warmup auto: trials must have the same length, want a time"})
-	}
+	wrong.add(err)
+	wrong.check(!o.WarmupAuto, "--warmup auto: trials must have the same length, want a time")
 	plan.Load = tuning.Load{Workload: r.Load.Workload, Clients: r.Load.Clients, Pipeline: r.Load.Pipeline,
 		Records: uint64(r.Load.Records), Elements: r.Load.Elements, ValueSize: int(r.Load.ValueSize)}
 	if r.Load.Rate != "0" {
 		plan.Load.Rate = r.Load.Rate
 	}
-	if plan.Load.Rate != "" && plan.Objective.Figure == "throughput" {
-		complain(&usageError{"--objective max throughput: with a --rate it says nothing; want min p99 or another figure"})
-	}
+	wrong.check(plan.Load.Rate == "" || plan.Objective.Figure != "throughput",
+		"--objective max throughput: with a --rate it says nothing; want min p99 or another figure")
 	for _, path := range []*string{&plan.Load.Workload, &plan.Profile} { // the clusters run in other folders
 		if strings.ContainsRune(*path, filepath.Separator) || filepath.Ext(*path) != "" {
 			abs, err := filepath.Abs(*path)
-			complain(err)
+			wrong.add(err)
 			*path = abs
 		}
 	}
-	if n, took := tune.FewestTrials(plan); wrong == nil && f.budget < took {
-		complain(&usageError{fmt.Sprintf("--budget %s: too few trials; these knobs want %d trials of %s at least, so %s; "+
-			"or try fewer values, or a shorter --block", f.budget, n, f.block, took.Round(time.Second))})
-	}
+	n, took := tune.FewestTrials(plan)
+	wrong.check(wrong != nil || f.budget >= took, "--budget %s: too few trials; these knobs want %d trials of %s at "+
+		"least, so %s; or try fewer values, or a shorter --block", f.budget, n, f.block, took.Round(time.Second))
 	return plan, errors.Join(wrong...)
 }
