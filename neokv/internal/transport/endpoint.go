@@ -340,16 +340,9 @@ func (e *Endpoint) kept(all []pb.Message) []pb.Message {
 		return all
 	}
 	for i := range all {
-		if !e.o.Drops(&all[i]) {
-			continue
+		if e.o.Drops(&all[i]) {
+			return slices.DeleteFunc(slices.Clone(all), func(m pb.Message) bool { return e.o.Drops(&m) })
 		}
-		some := slices.Clone(all[:i])
-		for i++; i < len(all); i++ {
-			if !e.o.Drops(&all[i]) {
-				some = append(some, all[i])
-			}
-		}
-		return some
 	}
 	return all
 }

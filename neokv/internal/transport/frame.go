@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"slices"
 
 	pb "github.com/lni/dragonboat/v4/raftpb"
 )
@@ -98,12 +99,8 @@ func (f *frameReader) next(kinds ...frameKind) (frameKind, []byte, error) {
 	header := f.buf[f.start:]
 	length, sum, kind := int64(binary.BigEndian.Uint32(header)), binary.BigEndian.Uint32(header[4:]),
 		frameKind(header[8])
-	expected := false
-	for _, k := range kinds {
-		expected = expected || k == kind
-	}
 	switch {
-	case !expected:
+	case !slices.Contains(kinds, kind):
 		return 0, nil, fmt.Errorf("frame of kind %d, want one of %v", kind, kinds)
 	case length < 1 || length-1 > int64(kind.limit()):
 		return 0, nil, fmt.Errorf("frame of kind %d and %d bytes, want 1 to %d", kind, length, kind.limit()+1)
