@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 
 	"github.com/lni/dragonboat/v4"
+
+	"neokv.dev/neokv/internal/disk"
 )
 
 // TestStopTwice stops a store while another caller stops it already, and then the next store of the place. The race
@@ -17,7 +19,7 @@ func TestStopTwice(t *testing.T) {
 		c := start(t, Config{Stores: 1, InMemory: true, NoSockets: true})
 		n := c.nodes[0]
 		goOn, first := make(chan struct{}), make(chan error)
-		n.FS().BeforeSync(func(int64) { <-goOn })
+		n.FS().Hook(disk.BeforeSync, func(int64) { <-goOn })
 		go func() { first <- n.stop() }()
 		synctest.Wait() // it waits for a sync
 		go n.stop()

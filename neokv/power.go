@@ -127,7 +127,7 @@ func (c *Cluster) killAtSync(ctx context.Context, places []*storePlace, p fault.
 	var begun atomic.Int64
 	var done atomic.Bool
 	for _, fs := range disks {
-		fs.BeforeSync(func(int64) {
+		fs.Hook(disk.BeforeSync, func(int64) {
 			if begun.Add(1) == int64(p.Sync) && done.CompareAndSwap(false, true) {
 				left <- c.cutPower(places, p.Keep, random, true)
 			}
@@ -148,7 +148,7 @@ func (c *Cluster) killAtSync(ctx context.Context, places []*storePlace, p fault.
 		}
 	}
 	for _, fs := range disks {
-		fs.BeforeSync(nil)
+		fs.Hook(disk.BeforeSync, nil)
 	}
 	switch {
 	case !done.CompareAndSwap(false, true):

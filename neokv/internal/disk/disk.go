@@ -42,19 +42,15 @@ type FS struct {
 	failed atomic.Pointer[error]   // set when failing
 	fenced atomic.Pointer[overlay] // set when fenced
 
-	onFence    atomic.Pointer[func(error)]
-	beforeSync atomic.Pointer[func(int64)]
-	afterSync  atomic.Pointer[func(int64)]
-	beforeRead atomic.Pointer[func()]
-	drive      atomic.Pointer[drive] // nil while the disk is good
-	waitInLog  bool
-	ended      chan struct{} // closed when failing
-	unsynced   *unsynced     // of the machine's disk; nil in memory
-	usages     *usages       // likewise
-	lost       func() error  // see Lose; nil for none
-	prefixes   *prefixes
-
-	beforeUsage atomic.Pointer[func()]
+	onFence   atomic.Pointer[func(error)]
+	hooks     [hookCount]atomic.Pointer[func(int64)]
+	drive     atomic.Pointer[drive] // nil while the disk is good
+	waitInLog bool
+	ended     chan struct{} // closed when failing
+	unsynced  *unsynced     // of the machine's disk; nil in memory
+	usages    *usages       // likewise
+	lost      func() error  // see Lose; nil for none
+	prefixes  *prefixes
 
 	reads reads
 
@@ -117,20 +113,32 @@ func (f *FS) fail(cause error) *overlay {
 	return f.fenced.Load()
 }
 
-// BeforeSync sets a hook that runs before every sync is passed on, with the number of syncs begun so far, from 1. It
-// may call Crash or Fence: then the sync is not passed on. nil takes the hook away.
-func (f *FS) BeforeSync(fn func(n int64)) { setHook(&f.beforeSync, fn) }
+// HookPoint is a moment at which a hook runs.
+type HookPoint int
 
-// AfterSync sets a hook that runs after every completed sync, before the caller learns of it, with the number of syncs
-// completed so far, from 1. nil takes the hook away.
-func (f *FS) AfterSync(fn func(n int64)) { setHook(&f.afterSync, fn) }
+const (
+	BeforeSync  HookPoint = iota // n syncs have begun; the hook may call Crash or Fence: then this one is not passed on
+	AfterSync                    // n syncs are completed; the caller does not know of this one yet
+	BeforeRead                   // a read of a file at an offset is about to be passed on
+	BeforeUsage                  // the machine's disk is about to be asked how much space it has
+	hookCount
+)
 
-func setHook(hook *atomic.Pointer[func(int64)], fn func(int64)) {
+// Hook sets the function that runs at a point. n counts from 1 for syncs, and is 0 for the others. nil takes the hook
+// away.
+func (f *FS) Hook(at HookPoint, fn func(n int64)) {
 	if fn == nil {
-		hook.Store(nil)
+		f.hooks[at].Store(nil)
 		return
 	}
-	hook.Store(&fn)
+	f.hooks[at].Store(&fn)
+}
+
+// reached runs the hook of a point.
+func (f *FS) reached(at HookPoint, n int64) {
+	if hook := f.hooks[at].Load(); hook != nil {
+		(*hook)(n)
+	}
 }
 
 // Crash returns a new file system with what a power cut at this instant would leave, and fences this one. rng decides

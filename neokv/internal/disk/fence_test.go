@@ -259,7 +259,7 @@ func TestCrashAtEverySync(t *testing.T) {
 func crashAtSync(t *testing.T, fs *FS, dir string, k int64, percent int, seed uint64) {
 	left := make(chan *FS, 1)
 	rng := rand.New(rand.NewPCG(seed, 1))
-	fs.BeforeSync(func(n int64) {
+	fs.Hook(BeforeSync, func(n int64) {
 		if n == k+10 { // opening takes some
 			left <- fs.Crash(percent, rng)
 		}
@@ -296,7 +296,7 @@ func crashUnderLoad(t *testing.T, fs *FS, dir string, lives int) {
 		at := fs.Stats().Syncs + 1 + rng.Int64N(800)
 		enough := make(chan struct{})
 		var once sync.Once
-		fs.AfterSync(func(n int64) {
+		fs.Hook(AfterSync, func(n int64) {
 			if n >= at {
 				once.Do(func() { close(enough) })
 			}
@@ -333,8 +333,8 @@ func TestSyncsAreCounted(t *testing.T) {
 	for name, fs := range map[string]*FS{"disk": OS(), "memory": Mem()} {
 		db := openPebble(t, fs, t.TempDir())
 		var begun, done atomic.Int64
-		fs.BeforeSync(func(n int64) { begun.Store(n) })
-		fs.AfterSync(func(n int64) { done.Store(n) })
+		fs.Hook(BeforeSync, func(n int64) { begun.Store(n) })
+		fs.Hook(AfterSync, func(n int64) { done.Store(n) })
 		bytes := 0
 		start := fs.Stats()
 		for i := range 300 {

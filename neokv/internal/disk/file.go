@@ -121,9 +121,7 @@ func (x *file) ReadAt(p []byte, off int64) (int, error) {
 	}
 	slot := x.fs.reads.begin()
 	defer x.fs.reads.end(slot)
-	if hook := x.fs.beforeRead.Load(); hook != nil {
-		(*hook)()
-	}
+	x.fs.reached(BeforeRead, 0)
 	return x.read(p, func(p []byte) (int, error) { return x.base.ReadAt(p, off) })
 }
 
@@ -146,19 +144,13 @@ func (x *file) sync(dataOnly bool) error {
 	if fs.fenced.Load() != nil {
 		return nil
 	}
-	n := fs.begun.Add(1)
-	if hook := fs.beforeSync.Load(); hook != nil {
-		(*hook)(n)
-		if fs.fenced.Load() != nil {
-			return nil
-		}
-	}
-	if fs.drive.Load() != nil && !fs.waitInLog {
+	fs.reached(BeforeSync, fs.begun.Add(1))
+	if fs.fenced.Load() == nil && fs.drive.Load() != nil && !fs.waitInLog {
 		fs.hang()
 		fs.delay(0)
-		if fs.fenced.Load() != nil {
-			return nil
-		}
+	}
+	if fs.fenced.Load() != nil {
+		return nil
 	}
 	length, prefix := fs.unsynced.length(x.extent), fs.prefixes.written(x.prefix)
 	err := fs.refused(OpSync, 0)
@@ -177,7 +169,7 @@ func (x *file) sync(dataOnly bool) error {
 	if x.log == nil || !x.fs.share.j.planted {
 		fs.prefixes.synced(x.prefix, prefix)
 	}
-	x.synced()
+	fs.reached(AfterSync, fs.completed.Add(1))
 	return nil
 }
 
@@ -210,16 +202,8 @@ func (f *FS) count(took time.Duration) {
 	f.syncNanos.Add(int64(took))
 }
 
-// synced tells of a completed sync.
-func (x *file) synced() {
-	n := x.fs.completed.Add(1)
-	if hook := x.fs.afterSync.Load(); hook != nil {
-		(*hook)(n)
-	}
-}
-
-// SyncTo is part of vfs.File. It counts as a sync only if the base makes a full sync of it. BeforeSync's hook does not
-// run, since no caller may rely on SyncTo.
+// SyncTo is part of vfs.File. It counts as a sync only if the base makes a full sync of it. The hook of BeforeSync does
+// not run, since no caller may rely on SyncTo.
 func (x *file) SyncTo(length int64) (fullSync bool, err error) {
 	if x.fs.fenced.Load() != nil {
 		return true, nil
@@ -232,7 +216,7 @@ func (x *file) SyncTo(length int64) (fullSync bool, err error) {
 	if fullSync {
 		x.fs.begun.Add(1)
 		x.fs.count(time.Since(start))
-		x.synced()
+		x.fs.reached(AfterSync, x.fs.completed.Add(1))
 	}
 	return fullSync, nil
 }

@@ -33,7 +33,7 @@ func TestWriteFile(t *testing.T) {
 	must(t, WriteFile(fs, "/top/dir", "name", []byte("old")))
 	fs = fs.Crash(0, nil)
 	var between *FS
-	fs.AfterSync(func(n int64) {
+	fs.Hook(AfterSync, func(n int64) {
 		if n == 1 {
 			between = fs.Crash(0, nil)
 		}

@@ -261,7 +261,7 @@ func (c *journalled) run(syncs int64, percent int) *memoryFS {
 	}
 	var running sync.WaitGroup
 	for _, w := range c.writers {
-		w.fs.BeforeSync(func(int64) {
+		w.fs.Hook(BeforeSync, func(int64) {
 			if count.Add(1) == syncs {
 				crash()
 			}
@@ -401,7 +401,7 @@ func TestJournalOutlivesAStore(t *testing.T) {
 					must(t, w.fs.Share(c.journal, w.id, w.dir()))
 					left := make(chan *FS, 1)
 					at := 1 + w.random.Int64N(300)
-					w.fs.BeforeSync(func(n int64) {
+					w.fs.Hook(BeforeSync, func(n int64) {
 						if n == at {
 							left <- w.fs.Crash([]int{0, 50, 100}[life%3], w.random)
 						}

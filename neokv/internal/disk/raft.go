@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	lvfs "github.com/lni/vfs"
@@ -289,23 +288,13 @@ type emptyDir struct {
 }
 
 // Stat is part of lvfs.File.
-func (d emptyDir) Stat() (os.FileInfo, error) { return emptyInfo{d.name}, nil }
+func (d emptyDir) Stat() (os.FileInfo, error) { return memInfo{name: d.name, dir: true}, nil }
 
 // Sync is part of lvfs.File.
 func (d emptyDir) Sync() error { return nil }
 
 // Close is part of lvfs.File.
 func (d emptyDir) Close() error { return nil }
-
-// emptyInfo tells of a folder in memory.
-type emptyInfo struct{ name string }
-
-func (i emptyInfo) Name() string     { return i.name }
-func (emptyInfo) Size() int64        { return 0 }
-func (emptyInfo) Mode() os.FileMode  { return os.ModeDir | 0o755 }
-func (emptyInfo) ModTime() time.Time { return time.Time{} }
-func (emptyInfo) IsDir() bool        { return true }
-func (emptyInfo) Sys() any           { return nil }
 
 // raftFile adds Seek to a file, and so keeps the offset itself.
 type raftFile struct {

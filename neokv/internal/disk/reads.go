@@ -43,12 +43,3 @@ func (r *reads) oldest() (took time.Duration) {
 
 // OldestRead returns how long the oldest read of a file that is under way has taken so far, 0 if none is under way.
 func (f *FS) OldestRead() time.Duration { return f.reads.oldest() }
-
-// BeforeRead sets a hook that runs before every read of a file at an offset is passed on. nil takes the hook away.
-func (f *FS) BeforeRead(fn func()) {
-	if fn == nil {
-		f.beforeRead.Store(nil)
-		return
-	}
-	f.beforeRead.Store(&fn)
-}

@@ -66,18 +66,7 @@ func (f *FS) GetDiskUsage(path string) (vfs.DiskUsage, error) {
 		return f.base.GetDiskUsage(path)
 	}
 	return f.usages.of(path, func() (vfs.DiskUsage, error) {
-		if hook := f.beforeUsage.Load(); hook != nil {
-			(*hook)()
-		}
+		f.reached(BeforeUsage, 0)
 		return f.base.GetDiskUsage(path)
 	})
-}
-
-// BeforeUsage sets a hook that runs before the machine's disk is asked how much space it has. nil takes the hook away.
-func (f *FS) BeforeUsage(fn func()) {
-	if fn == nil {
-		f.beforeUsage.Store(nil)
-		return
-	}
-	f.beforeUsage.Store(&fn)
 }

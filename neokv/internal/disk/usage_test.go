@@ -16,12 +16,12 @@ func TestUsageOfAHungDisk(t *testing.T) {
 	dir := t.TempDir()
 	letGo := make(chan struct{})
 	var asked atomic.Int64
-	hang := func() {
+	hang := func(int64) {
 		asked.Add(1)
 		<-letGo
 	}
 	fs := OS()
-	fs.BeforeUsage(hang)
+	fs.Hook(BeforeUsage, hang)
 	if _, err := fs.GetDiskUsage(dir); !errors.Is(err, vfs.ErrUnsupported) {
 		t.Errorf("GetDiskUsage before the first answer: %v; want %v", err, vfs.ErrUnsupported)
 	}
@@ -43,7 +43,7 @@ func TestUsageOfAHungDisk(t *testing.T) {
 	letGo = make(chan struct{})
 	asked.Store(0)
 	crashed := fs.Crash(0, rand.New(rand.NewPCG(1, 1)))
-	crashed.BeforeUsage(hang)
+	crashed.Hook(BeforeUsage, hang)
 	for _, f := range []*FS{fs, crashed} {
 		for range 100 {
 			if a, b, ok := f.Free(dir); a != free || b != total || !ok {

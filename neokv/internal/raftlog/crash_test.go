@@ -197,7 +197,7 @@ func crashRun(t *testing.T, seed uint64, mistakes Mistakes) (err error) {
 		cut := rand.New(rand.NewPCG(rng.Uint64(), 2))
 		begun := int64(0)
 		fs := s.fs
-		fs.BeforeSync(func(int64) {
+		fs.Hook(disk.BeforeSync, func(int64) {
 			if begun++; begun == at {
 				after = fs.Crash(percent, cut)
 			}

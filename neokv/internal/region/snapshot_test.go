@@ -332,7 +332,7 @@ func TestSnapshotPowerCut(t *testing.T) {
 			var mu sync.Mutex // the engine syncs in the background, too
 			var left *disk.FS
 			n := int64(0)
-			fs.BeforeSync(func(int64) {
+			fs.Hook(disk.BeforeSync, func(int64) {
 				mu.Lock()
 				defer mu.Unlock()
 				if n++; n == k && left == nil {

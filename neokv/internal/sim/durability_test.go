@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"neokv.dev/neokv"
+	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/seam"
 )
 
@@ -34,7 +35,7 @@ func countUnsynced(t *testing.T, hooks seam.Hooks, writes int) (lacking int) {
 	defer user.close()
 	var completed [3]atomic.Int64 // by store; a sync of the journal counts for each store that it served
 	for i, node := range hooks.Cluster.Nodes() {
-		node.FS().AfterSync(completed[i].Store)
+		node.FS().Hook(disk.AfterSync, completed[i].Store)
 	}
 	syncs := func() (n [3]int64) {
 		for i := range completed {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/topology"
@@ -23,7 +24,7 @@ type hang struct {
 	held atomic.Int64 // goroutines that have waited
 }
 
-func (h *hang) pass() {
+func (h *hang) pass(int64) {
 	if gate := h.open.Load(); gate != nil {
 		h.held.Add(1)
 		<-*gate
@@ -56,12 +57,12 @@ func TestHung(t *testing.T) {
 	}{
 		{"sync", "write outcome unknown: ...", nil},
 		{"propose", "write outcome unknown: ...", func(hooks *seam.Hooks, _ *atomic.Uint32, h *hang) {
-			hooks.Region.BeforePropose = func(topology.RegionID, uint64) { h.pass() }
+			hooks.Region.BeforePropose = func(topology.RegionID, uint64) { h.pass(0) }
 		}},
 		{"apply", "write outcome unknown: ...", func(hooks *seam.Hooks, stuck *atomic.Uint32, h *hang) {
 			hooks.Region.BeforeApply = func(at topology.StoreID, _ topology.RegionID, _, _ uint64, _ []byte, _ error) {
 				if uint32(at) == stuck.Load() {
-					h.pass()
+					h.pass(0)
 				}
 			}
 		}},
@@ -82,7 +83,7 @@ func TestHung(t *testing.T) {
 				stuck.Store(uint32(home.ID()))
 				time.Sleep(time.Second)
 				if x.hold == nil {
-					home.FS().BeforeSync(func(int64) { h.pass() })
+					home.FS().Hook(disk.BeforeSync, h.pass)
 				}
 				testHung(t, s, &h, home, x.set)
 			})
@@ -262,7 +263,7 @@ func TestHungRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Second)
-		home.FS().BeforeRead(h.pass)
+		home.FS().Hook(disk.BeforeRead, h.pass)
 		h.shut()
 		var gets [][]string
 		for i := range values {
@@ -323,7 +324,7 @@ func TestHungRead(t *testing.T) {
 		}
 
 		// Each read of the disk is slow now, but returns.
-		home.FS().BeforeRead(func() { time.Sleep(250 * time.Millisecond) })
+		home.FS().Hook(disk.BeforeRead, func(int64) { time.Sleep(250 * time.Millisecond) })
 		begin, w := time.Now(), s.session(t, home)
 		for i := range values {
 			w.want(value(i), "GET", key(i))
@@ -340,6 +341,6 @@ func TestHungRead(t *testing.T) {
 			t.Errorf("a read on the slow disk took %v, want more than %v; all of them took %v", took, patience,
 				time.Since(begin))
 		}
-		home.FS().BeforeRead(nil)
+		home.FS().Hook(disk.BeforeRead, nil)
 	})
 }

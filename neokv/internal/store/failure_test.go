@@ -445,7 +445,7 @@ func TestCloseOnAHungDisk(t *testing.T) {
 	asked, ended := make(chan struct{}), make(chan struct{})
 	defer close(ended)
 	var once sync.Once
-	fs.BeforeUsage(func() {
+	fs.Hook(disk.BeforeUsage, func(int64) {
 		once.Do(func() { close(asked) })
 		<-ended
 	})
@@ -479,7 +479,7 @@ func TestCloseWhileSettling(t *testing.T) {
 			before := tables(t, fs)
 			reached, letGo := make(chan struct{}), make(chan struct{})
 			once := sync.OnceFunc(func() { close(reached) })
-			fs.BeforeSync(func(int64) {
+			fs.Hook(disk.BeforeSync, func(int64) {
 				if tables(t, fs) > before {
 					once()
 					<-letGo
