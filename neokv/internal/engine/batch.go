@@ -128,13 +128,13 @@ func (b *Batch) commitAhead() error {
 
 // DeleteSlots adds the deletion of a region's data in the given slots: one range deletion per keyspace, and one for the
 // orphan records.
-func (b *Batch) DeleteSlots(space keys.Space, slots topology.SlotRange) error {
+func (b *Batch) DeleteSlots(slots topology.SlotRange) error {
 	for _, ks := range keys.RegionKeyspaces {
-		if err := b.DeleteRange(space.Bounds(ks, slots)); err != nil {
+		if err := b.DeleteRange(keys.SlotBounds(ks, slots)); err != nil {
 			return err
 		}
 	}
-	return b.DeleteRange(space.OrphanBounds(slots))
+	return b.DeleteRange(keys.OrphanBounds(slots))
 }
 
 // Known is what the engine holds under a key, as the leader found it for a read set.

@@ -297,51 +297,55 @@ func TestDeleteSlots(t *testing.T) {
 	defer func() { must(t, e.Close()) }()
 	user := []byte("key")
 	cleared := topology.SlotRange{First: 100, Last: 199}
-	record := func(s keys.Space, slot topology.Slot) [][]byte {
-		orphan := keys.Orphan{Space: s, Slot: slot, User: user, Version: 4}
-		return [][]byte{
-			s.AppendMetadata(nil, slot, user), s.AppendLegacy(nil, slot, user),
-			s.AppendSubkey(nil, slot, user, 4, []byte("f")), s.AppendScoreKey(nil, slot, user, 4, 1, []byte("m")),
+	record := func(space byte, slot topology.Slot) (all [][]byte) {
+		orphan := keys.Orphan{Slot: slot, User: user, Version: 4}
+		for _, key := range [][]byte{
+			keys.AppendMetadata(nil, slot, user), keys.AppendLegacy(nil, slot, user),
+			append(keys.AppendCollection(nil, keys.Data, slot, user, 4), 'f'),
+			scoreKeyOf(slot, user, 4, 1, []byte("m")),
 			orphan.AppendKey(nil),
+		} {
+			all = append(all, elsewhere(space, key))
 		}
+		return all
 	}
 	b := e.NewBatch()
-	neighbour := keys.Space{ID: space.ID + 1, Index: space.Index}
-	for _, s := range []keys.Space{space, neighbour} {
+	const own, neighbour = 1, 2
+	for _, s := range []byte{own, neighbour} {
 		for _, slot := range []topology.Slot{99, 100, 199, 200, 16383} {
 			for _, key := range record(s, slot) {
 				must(t, b.Set(key, []byte("v")))
 			}
 		}
-		must(t, b.Set(keys.AppendRegionState(nil, topology.RegionID(s.ID)), []byte("v")))
+		must(t, b.Set(keys.AppendRegionState(nil, topology.RegionID(s)), []byte("v")))
 	}
 	must(t, b.Commit(false))
 
-	check := func(s keys.Space, slots topology.SlotRange) {
+	check := func(s byte, slots topology.SlotRange) {
 		t.Helper()
 		for _, slot := range []topology.Slot{99, 100, 199, 200, 16383} {
 			for _, key := range record(s, slot) {
 				if _, ok := get(t, e, key); ok == slots.Contains(slot) {
-					t.Errorf("slot %d of region %d: key %x there: %v", slot, s.ID, key, ok)
+					t.Errorf("slot %d of region %d: key %x there: %v", slot, s, key, ok)
 				}
 			}
 		}
-		if _, ok := get(t, e, keys.AppendRegionState(nil, topology.RegionID(s.ID))); !ok {
-			t.Errorf("region %d lost its state", s.ID)
+		if _, ok := get(t, e, keys.AppendRegionState(nil, topology.RegionID(s))); !ok {
+			t.Errorf("region %d lost its state", s)
 		}
 	}
 	none := topology.SlotRange{First: 1, Last: 0}
 	b = e.NewBatch()
-	must(t, b.DeleteSlots(space, cleared))
+	must(t, b.DeleteSlots(cleared))
 	must(t, b.Commit(false))
-	check(space, cleared)
+	check(own, cleared)
 	check(neighbour, none)
 
 	all := topology.SplitEvenly(1)[0]
 	b = e.NewBatch()
-	must(t, b.DeleteSlots(space, all))
+	must(t, b.DeleteSlots(all))
 	must(t, b.Commit(false))
-	check(space, all)
+	check(own, all)
 	check(neighbour, none)
 }
 

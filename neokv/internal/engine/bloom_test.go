@@ -116,10 +116,11 @@ func TestBloomBits(t *testing.T) {
 // with; those made anew follow the knob.
 func TestBloomPrefix(t *testing.T) {
 	fs := vfs.NewMem()
-	region := func(i int) keys.Space { return keys.Space{ID: int64(10 + i), Index: 1} }
+	region := func(i int) byte { return byte(10 + i) } // a space
 	user := func(i int) []byte { return fmt.Appendf(nil, "{tag}%02d", i) }
-	sub := func(s keys.Space, i, field int) []byte {
-		return s.AppendSubkey(nil, 5, user(i), 1, fmt.Appendf(nil, "field%02d", field))
+	sub := func(space byte, i, field int) []byte {
+		key := keys.AppendCollection(nil, keys.Data, 5, user(i), 1)
+		return elsewhere(space, fmt.Appendf(key, "field%02d", field))
 	}
 
 	// Regions 0 and 2, collections 0 and 2 of each, fields 0 and 2 of each are there; what is numbered 1 lies between

@@ -9,7 +9,6 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"neokv.dev/neokv/internal/keys"
-	"neokv.dev/neokv/internal/topology"
 )
 
 // random returns a random source whose seed is printed when the test fails.
@@ -25,19 +24,19 @@ func random(t testing.TB) *rand.Rand {
 
 func TestSplit(t *testing.T) {
 	user := []byte("key")
-	collection := func(ks keys.Keyspace) []byte { return space.AppendCollection(nil, ks, 9, user, 77) }
+	collection := func(ks keys.Keyspace) []byte { return keys.AppendCollection(nil, ks, 9, user, 77) }
 	for _, c := range []struct {
 		name string
 		key  []byte
 		want int
 	}{
-		{"metadata", space.AppendMetadata(nil, 9, user), len(space.AppendMetadata(nil, 9, user))},
+		{"metadata", keys.AppendMetadata(nil, 9, user), len(keys.AppendMetadata(nil, 9, user))},
 		{"subkey", append(collection(keys.Data), "field"...), len(collection(keys.Data)) + 5},
-		{"legacy string", space.AppendLegacy(nil, 9, user), len(space.AppendLegacy(nil, 9, user))},
-		{"score key", space.AppendScoreKey(nil, 9, user, 77, 1.5, []byte("member")), len(collection(keys.ZSetScore))},
-		{"start of the score keys of a user key", space.AppendUserKey(nil, keys.ZSetScore, 9, user),
+		{"legacy string", keys.AppendLegacy(nil, 9, user), len(keys.AppendLegacy(nil, 9, user))},
+		{"score key", scoreKeyOf(9, user, 77, 1.5, []byte("member")), len(collection(keys.ZSetScore))},
+		{"start of the score keys of a user key", keys.AppendUserKey(nil, keys.ZSetScore, 9, user),
 			len(collection(keys.ZSetScore)) - 8},
-		{"start of a slot", space.AppendSlot(nil, keys.ZSetScore, 9), keys.PrefixLen + 2},
+		{"start of a slot", keys.AppendSlot(nil, keys.ZSetScore, 9), keys.PrefixLen + 2},
 		{"log entry", keys.AppendLogEntry(nil, 3, 7), 10},
 		{"raft state", keys.AppendRaft(nil, 3, keys.RaftState), 10},
 		{"region state", keys.AppendRegionState(nil, 3), 10},
@@ -78,18 +77,17 @@ func randomKey(rng *rand.Rand) []byte {
 		}
 		return b
 	}
-	s := keys.Space{ID: space.ID, Index: space.Index}
 	version := []uint64{0, 1, 255, 1<<64 - 1}[rng.IntN(4)]
 	var key []byte
 	switch rng.IntN(6) {
 	case 0:
-		key = s.AppendMetadata(nil, 1, few())
+		key = keys.AppendMetadata(nil, 1, few())
 	case 1:
-		key = s.AppendSubkey(nil, 1, few(), version, few())
+		key = subkeyOf(1, few(), version, few())
 	case 2, 3:
-		key = append(s.AppendCollection(nil, keys.ZSetScore, 1, few(), version), few()...)
+		key = append(keys.AppendCollection(nil, keys.ZSetScore, 1, few(), version), few()...)
 	case 4:
-		key = keys.AppendLogEntry(nil, topology.RegionID(space.ID), version)
+		key = keys.AppendLogEntry(nil, 3, version)
 	case 5:
 		key = append([]byte{byte(keys.BinLog), 0, 0, 0, 0, 0, 0, 0}, few()...)
 	}
@@ -131,11 +129,11 @@ func TestSplitKeepsOrder(t *testing.T) {
 // FuzzComparer holds the comparer to what Pebble demands, for keys of any bytes: a prefix sorts before all keys with
 // it, prefixes sort as their keys do, and an immediate successor is the next prefix.
 func FuzzComparer(f *testing.F) {
-	f.Add(space.AppendScoreKey(nil, 9, []byte("key"), 77, 1.5, []byte("member")),
-		space.AppendScoreKey(nil, 9, []byte("kez"), 77, 1.5, nil))
+	f.Add(scoreKeyOf(9, []byte("key"), 77, 1.5, []byte("member")),
+		scoreKeyOf(9, []byte("kez"), 77, 1.5, nil))
 	f.Add(keys.AppendLogEntry(nil, 3, 7), keys.AppendLogEntry(nil, 3, 8))
 	f.Add(keys.AppendRaft(nil, 3, keys.RaftState), []byte{byte(keys.RaftLog), 0xff})
-	f.Add(append(space.AppendUserKey(nil, keys.ZSetScore, 9, nil), 0xff, 0xff, 0xff, 0xff),
+	f.Add(append(keys.AppendUserKey(nil, keys.ZSetScore, 9, nil), 0xff, 0xff, 0xff, 0xff),
 		[]byte{byte(keys.BinLog), 1})
 	f.Fuzz(func(t *testing.T, a, b []byte) {
 		if len(a) == 0 || len(b) == 0 || a[0] == 0xff || b[0] == 0xff { // a key begins with its keyspace

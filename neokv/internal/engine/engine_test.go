@@ -45,9 +45,20 @@ func must(t testing.TB, err error) {
 	}
 }
 
-var space = keys.Space{ID: 3, Index: 1}
+// metadataOf returns the key of the record of a user key.
+func metadataOf(user []byte) []byte { return keys.AppendMetadata(nil, topology.SlotOf(user), user) }
 
-func metadataKey(i int) []byte { return space.AppendMetadataOf(nil, fmt.Appendf(nil, "user:%08d", i)) }
+// elsewhere moves a key of Redis data, or of an orphan record, to another space.
+func elsewhere(space byte, key []byte) []byte {
+	at := keys.PrefixLen - 9
+	if key[0] == byte(keys.MetaInfo) {
+		at++
+	}
+	key[at] = space
+	return key
+}
+
+func metadataKey(i int) []byte { return metadataOf(fmt.Appendf(nil, "user:%08d", i)) }
 
 // get reads a key through a view of its own.
 func get(t testing.TB, e *Engine, key []byte) (string, bool) {
@@ -99,7 +110,9 @@ func TestViewIsPinned(t *testing.T) {
 func TestGetWhereKeysShareAPrefix(t *testing.T) {
 	e := open(t, testOptions(t, vfs.NewMem()))
 	defer func() { must(t, e.Close()) }()
-	score := func(f float64) []byte { return space.AppendScoreKey(nil, 1, []byte("z"), 1, f, []byte("m")) }
+	score := func(f float64) []byte {
+		return scoreKeyOf(1, []byte("z"), 1, f, []byte("m"))
+	}
 	b := e.NewBatch()
 	for _, key := range [][]byte{keys.AppendLogEntry(nil, 1, 2), keys.AppendLogEntry(nil, 1, 4), score(2), score(4)} {
 		must(t, b.Set(key, key))
@@ -321,7 +334,7 @@ func TestVirtualTime(t *testing.T) {
 			e := open(t, testOptions(t, vfs.NewMem()))
 			b := e.NewBatch()
 			must(t, b.Set(metadataKey(1), []byte("x")))
-			must(t, b.DeleteSlots(space, topology.SplitEvenly(1)[0]))
+			must(t, b.DeleteSlots(topology.SplitEvenly(1)[0]))
 			if _, ok, err := b.Get(metadataKey(1)); ok || err != nil {
 				t.Errorf("Get of a deleted key = %v, %v", ok, err)
 			}
@@ -332,7 +345,7 @@ func TestVirtualTime(t *testing.T) {
 				t.Errorf("%d flushes after a range deletion; want 1", m.Flushes)
 			}
 			b = e.NewBatch()
-			must(t, b.DeleteSlots(space, topology.SplitEvenly(1)[0]))
+			must(t, b.DeleteSlots(topology.SplitEvenly(1)[0]))
 			must(t, b.Commit(true))
 			must(t, e.Close())
 		})
@@ -726,4 +739,14 @@ func TestOpenTwice(t *testing.T) {
 		t.Error("a key is gone")
 	}
 	must(t, e.Close())
+}
+
+// subkeyOf returns the key of a field of a hash, or of a member of a set or a sorted set.
+func subkeyOf(slot topology.Slot, user []byte, version uint64, sub []byte) []byte {
+	return append(keys.AppendCollection(nil, keys.Data, slot, user, version), sub...)
+}
+
+// scoreKeyOf returns the key of an entry of a sorted set in the score index.
+func scoreKeyOf(slot topology.Slot, user []byte, version uint64, score float64, member []byte) []byte {
+	return keys.AppendPlace(keys.AppendCollection(nil, keys.ZSetScore, slot, user, version), score, member)
 }

@@ -115,7 +115,7 @@ func TestRows(t *testing.T) {
 	want("deep, read before", 1, "row", false)
 
 	commit(func(b *Batch) {
-		must(t, b.DeleteSlots(space, topology.SlotRange{Last: topology.SlotCount - 1}))
+		must(t, b.DeleteSlots(topology.SlotRange{Last: topology.SlotCount - 1}))
 		must(t, b.Set(metadataKey(3), []byte("behind")))
 	})
 	want("range deleted", 1, "", true)

@@ -66,14 +66,13 @@ func BenchmarkCommit(b *testing.B) {
 			o.Knobs.MemtableSize = 1 << 30
 			e := open(b, o)
 			rng := rand.New(rand.NewPCG(1, 1))
-			space := keys.Space{ID: 1, Index: 1}
 			key, value := make([]byte, 0, 64), make([]byte, keys.StringLen(64))
 			batch := func(writes int) *Batch {
 				batch := e.NewBatch()
 				for range writes {
 					user := fmt.Appendf(nil, "key:{tag}:%012d", rng.IntN(100_000))
 					binary.BigEndian.PutUint32(value, rng.Uint32())
-					key = space.AppendUserKey(key[:0], keys.RedisMetadata, 1, user)
+					key = keys.AppendUserKey(key[:0], keys.RedisMetadata, 1, user)
 					must(b, batch.Set(key, value))
 				}
 				return batch

@@ -61,7 +61,7 @@ func TestTables(t *testing.T) {
 	slots := topology.SlotRange{First: 4000, Last: 9000}
 	var spans []Span
 	for _, ks := range []keys.Keyspace{keys.Data, keys.RedisMetadata, keys.ZSetScore} {
-		lower, upper := space.Bounds(ks, slots)
+		lower, upper := keys.SlotBounds(ks, slots)
 		spans = append(spans, Span{lower, upper})
 	}
 	inside := func(key string) bool {
@@ -72,11 +72,11 @@ func TestTables(t *testing.T) {
 		for i := range n {
 			user := fmt.Appendf(nil, "%d", random.IntN(4*n))
 			value := fmt.Appendf(nil, "%s %d %x", who, i, random.Uint64())
-			must(t, b.Set(space.AppendMetadataOf(nil, user), value))
+			must(t, b.Set(metadataOf(user), value))
 			if who == "new" { // redis_zset_score stays empty: its table is a range deletion alone
-				must(t, b.Set(space.AppendSubkey(nil, topology.SlotOf(user), user, 7, []byte("field")), value))
+				must(t, b.Set(subkeyOf(topology.SlotOf(user), user, 7, []byte("field")), value))
 			} else {
-				must(t, b.Set(space.AppendScoreKey(nil, topology.SlotOf(user), user, 7, 1.5, []byte("member")), value))
+				must(t, b.Set(scoreKeyOf(topology.SlotOf(user), user, 7, 1.5, []byte("member")), value))
 			}
 		}
 		must(t, b.Commit(false))
@@ -157,7 +157,7 @@ func TestTablesRefused(t *testing.T) {
 	want := content(t, e)
 	var out buffers
 	s := e.NewSnapshot()
-	lower, upper := space.Bounds(keys.RedisMetadata, topology.SlotRange{First: 0, Last: topology.SlotCount - 1})
+	lower, upper := keys.SlotBounds(keys.RedisMetadata, topology.SlotRange{First: 0, Last: topology.SlotCount - 1})
 	must(t, s.WriteTables(Span{lower, upper}, 1<<20, out.next, goOn))
 	stop := errors.New("stop")
 	if err := s.WriteTables(Span{lower, upper}, 1<<20, out.next, func() error { return stop }); !errors.Is(err, stop) {

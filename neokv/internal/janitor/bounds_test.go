@@ -19,7 +19,7 @@ import (
 
 // populate stores an orphan with its elements, and an expired string, under some keys of all slots. It returns what of
 // that is not in the test region.
-func populate(t *testing.T, e *engine.Engine, space keys.Space) (outside map[string]string) {
+func populate(t *testing.T, e *engine.Engine) (outside map[string]string) {
 	t.Helper()
 	outside = map[string]string{}
 	b := e.NewBatch()
@@ -27,13 +27,13 @@ func populate(t *testing.T, e *engine.Engine, space keys.Space) (outside map[str
 	for i := range 200 {
 		user := []byte(fmt.Sprint("k", i))
 		slot := topology.SlotOf(user)
-		o := keys.Orphan{Space: space, Slot: slot, User: user, Version: 7, Type: keys.Set, Size: uint64(i%40 + 1)}
+		o := keys.Orphan{Slot: slot, User: user, Version: 7, Type: keys.Set, Size: uint64(i%40 + 1)}
 		of := map[string]string{
-			string(o.AppendKey(nil)):                      string(o.Append(nil)),
-			string(space.AppendMetadata(nil, slot, user)): string(keys.AppendString(nil, 1, []byte("v"))),
+			string(o.AppendKey(nil)):                     string(o.Append(nil)),
+			string(keys.AppendMetadata(nil, slot, user)): string(keys.AppendString(nil, 1, []byte("v"))),
 		}
 		for n := range o.Size {
-			of[string(space.AppendSubkey(nil, slot, user, 7, []byte{byte(n)}))] = ""
+			of[string(append(keys.AppendCollection(nil, keys.Data, slot, user, 7), []byte{byte(n)}...))] = ""
 		}
 		for key, value := range of {
 			if err := b.Set([]byte(key), []byte(value)); err != nil {
@@ -67,11 +67,11 @@ func newBounded(t *testing.T) *reclaimed {
 func TestReclaimKeepsToBounds(t *testing.T) {
 	for _, stale := range []bool{false, true} {
 		r := newBounded(t)
-		want := populate(t, r.engine, r.Space())
+		want := populate(t, r.engine)
 		if stale {
 			all := region.Bounds{Slots: topology.SlotRange{Last: topology.SlotCount - 1}, Version: 99}
 			r.s.bounds, r.s.counted, r.s.epoch = &all, true, r.Epoch()
-			r.s.place, _ = r.Space().OrphanBounds(all.Slots)
+			r.s.place, _ = keys.OrphanBounds(all.Slots)
 		}
 		r.run(t)
 		got := r.content(t)
@@ -95,14 +95,14 @@ func TestReclaimKeepsToBounds(t *testing.T) {
 // their version. The replica refuses it, since it does not lead.
 func TestCleanerKeepsToBounds(t *testing.T) {
 	r := newBounded(t)
-	populate(t, r.engine, r.Space())
+	populate(t, r.engine)
 	c := newCleaner(Options{Knobs: settings.Default().Redis, Engine: r.engine, Rand: rand.New(rand.NewPCG(1, 2)),
 		Failed: r.fs.Failed, Fence: r.fs.Fence})
 	s := &cleaning{replica: r.Replica, bounds: &region.Bounds{
 		Slots: topology.SlotRange{First: 4096, Last: 8191}, Version: 41,
 	}}
-	for _, from := range [][]byte{nil, r.Space().AppendSlot(nil, keys.RedisMetadata, 0),
-		r.Space().AppendSlot(nil, keys.RedisMetadata, 12000)} {
+	for _, from := range [][]byte{nil, keys.AppendSlot(nil, keys.RedisMetadata, 0),
+		keys.AppendSlot(nil, keys.RedisMetadata, 12000)} {
 		if c.look(s, from, 1000, 1000, 1000) {
 			t.Error("a replica that does not lead has applied a proposal")
 		}

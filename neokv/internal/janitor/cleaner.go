@@ -223,7 +223,7 @@ func (c *cleaner) sample(s *cleaning, now time.Time, instant uint64) {
 }
 
 // aim points a search at a region.
-func aim(x *redis.ExpirySearch, s *cleaning) { x.Space, x.Slots = s.replica.Space(), s.bounds.Slots }
+func aim(x *redis.ExpirySearch, s *cleaning) { x.Slots = s.bounds.Slots }
 
 // look looks at up to limit records of a region from a position on, until it has found most that are expired at
 // instant, and deletes those. It returns false if the region cannot be read or written now.

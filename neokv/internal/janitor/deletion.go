@@ -18,7 +18,6 @@ type deletion struct {
 	x     *reclaimer
 	view  *engine.View
 	batch *engine.Batch
-	space keys.Space
 	slots topology.SlotRange
 	iters [len(keys.RegionKeyspaces)]*engine.Iter // by place in keys.RegionKeyspaces, opened when needed
 	left  int                                     // how many of ReclaimKeys are left
@@ -38,7 +37,7 @@ func (d *deletion) close() (err error) {
 func (d *deletion) orphan(o *keys.Orphan) error {
 	for _, ks := range redis.Spaces(o.Type, o.Size) {
 		x := d.x
-		x.lower = d.space.AppendCollection(x.lower[:0], ks, o.Slot, o.User, o.Version)
+		x.lower = keys.AppendCollection(x.lower[:0], ks, o.Slot, o.User, o.Version)
 		if d.x.o.Mistakes.AnyVersion {
 			x.lower = x.lower[:len(x.lower)-keys.VersionLen]
 		}
@@ -99,7 +98,7 @@ func (d *deletion) iter(ks keys.Keyspace) (*engine.Iter, error) {
 			continue
 		}
 		if d.iters[i] == nil {
-			lower, upper := d.space.Bounds(ks, d.slots)
+			lower, upper := keys.SlotBounds(ks, d.slots)
 			it, err := d.view.Iter(lower, upper)
 			if err != nil {
 				return nil, err

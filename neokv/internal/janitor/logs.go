@@ -53,7 +53,7 @@ func (x *reclaimer) logOutweighs(r *region.Replica, slots topology.SlotRange) (b
 	}
 	data := uint64(0)
 	for _, ks := range keys.RegionKeyspaces {
-		lower, upper := r.Space().Bounds(ks, slots)
+		lower, upper := keys.SlotBounds(ks, slots)
 		n, err := x.o.Engine.TableBytes(engine.Span{Lower: lower, Upper: upper})
 		if err != nil {
 			return false, err

@@ -164,7 +164,7 @@ func (x *reclaimer) step(s *reclaiming) bool {
 // each calls f with the next orphan records of the pass, until f returns false, and moves the pass on. At the region's
 // end the pass is over.
 func (s *reclaiming) each(view *engine.View, f func(o *keys.Orphan, key []byte) (bool, error)) (err error) {
-	lower, upper := s.replica.Space().OrphanBounds(s.bounds.Slots)
+	lower, upper := keys.OrphanBounds(s.bounds.Slots)
 	if s.place != nil {
 		lower = append(s.place, 0) // the next key there can be
 	}
@@ -219,7 +219,7 @@ func (x *reclaimer) count(s *reclaiming, view *engine.View) error {
 func (x *reclaimer) reclaim(s *reclaiming, view *engine.View) (err error) {
 	r := s.replica
 	b := x.o.Engine.NewBatch()
-	d := deletion{x: x, view: view, batch: b, space: r.Space(), slots: s.bounds.Slots, left: x.o.Knobs.ReclaimKeys}
+	d := deletion{x: x, view: view, batch: b, slots: s.bounds.Slots, left: x.o.Knobs.ReclaimKeys}
 	defer func() { err = errors.Join(err, d.close()) }()
 	n, collections, elements := 0, int64(0), int64(0)
 	err = s.each(view, func(o *keys.Orphan, key []byte) (bool, error) {

@@ -46,7 +46,7 @@ func openReclaimed(t testing.TB, fs *disk.FS) *reclaimed {
 func reclaimedOver(t testing.TB, e *engine.Engine, fs *disk.FS) *reclaimed {
 	t.Helper()
 	r := region.New(region.Options{
-		Region: testRegion, Space: keys.Space{ID: keys.DataSpace, Index: 1}, Store: 1, Engine: e, Failed: fs.Failed, Fence: fs.Fence,
+		Region: testRegion, Store: 1, Engine: e, Failed: fs.Failed, Fence: fs.Fence,
 		Knobs: settings.RaftKnobs{RaftConstants: settings.RaftConstants{SnapshotBytes: 1 << 30}},
 	})
 	if _, err := r.StateMachine().Open(nil); err != nil {
@@ -133,7 +133,7 @@ func reachable(t testing.TB, all map[string]string) map[string]string {
 				t.Fatal(err)
 			}
 			version, _, ok := k.Subkey()
-			m, err := keys.ParseMetadata([]byte(all[string(k.Space.AppendMetadata(nil, k.Slot, k.User))]))
+			m, err := keys.ParseMetadata([]byte(all[string(keys.AppendMetadata(nil, k.Slot, k.User))]))
 			if !ok || err != nil || m.Version != version {
 				delete(out, key)
 			}
@@ -364,7 +364,7 @@ func reclaimForms(t *testing.T, m Mistakes) {
 	from, to := openReclaimed(t, disk.Mem()), openReclaimed(t, disk.Mem())
 	defer from.close(t)
 	defer to.close(t)
-	s, slot := from.Space(), testRegion.Slots.First
+	slot := testRegion.Slots.First
 	b := from.engine.NewBatch()
 	set := func(key []byte, bytes int) {
 		t.Helper()
@@ -376,9 +376,9 @@ func reclaimForms(t *testing.T, m Mistakes) {
 	collection := func(user string, ty keys.Type, version uint64, n, bytes int) {
 		for i := range n {
 			sub := fmt.Appendf(nil, "%d", i)
-			set(s.AppendSubkey(nil, slot, []byte(user), version, sub), bytes)
+			set(append(keys.AppendCollection(nil, keys.Data, slot, []byte(user), version), sub...), bytes)
 			if ty == keys.ZSet {
-				set(s.AppendScoreKey(nil, slot, []byte(user), version, float64(i), sub), 0)
+				set(keys.AppendPlace(keys.AppendCollection(nil, keys.ZSetScore, slot, []byte(user), version), float64(i), sub), 0)
 			}
 		}
 	}
@@ -399,7 +399,7 @@ func reclaimForms(t *testing.T, m Mistakes) {
 		for _, version := range []uint64{live - 1, live + 1} {
 			collection(c.user, c.ty, version, 3, 1)
 		}
-		o := keys.Orphan{Space: s, Slot: slot, User: []byte(c.user), Version: live, Type: c.ty, Size: uint64(c.counted)}
+		o := keys.Orphan{Slot: slot, User: []byte(c.user), Version: live, Type: c.ty, Size: uint64(c.counted)}
 		elements += int64(c.counted)
 		if err := b.Set(o.AppendKey(nil), o.Append(nil)); err != nil {
 			t.Fatal(err)

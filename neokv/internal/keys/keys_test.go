@@ -59,11 +59,10 @@ func TestByteOrderOfNumbers(t *testing.T) {
 	}
 }
 
-// TestByteOrderOfKeys compares the order of encoded keys with that of their parts: region, index, slot, length of the
+// TestByteOrderOfKeys compares the order of encoded keys with that of their parts: slot, length of the
 // user key, user key, version, score, member.
 func TestByteOrderOfKeys(t *testing.T) {
 	type parts struct {
-		space   Space
 		slot    topology.Slot
 		user    []byte
 		version uint64
@@ -73,21 +72,20 @@ func TestByteOrderOfKeys(t *testing.T) {
 	rng := random(t)
 	pick := func() parts {
 		return parts{
-			Space{int64(rng.IntN(3) - 1), topology.IndexID(rng.IntN(2))}, topology.Slot(rng.IntN(2) * 255),
+			topology.Slot(rng.IntN(2) * 255),
 			randomBytes(rng, 2), uint64(rng.IntN(2)), float64(rng.IntN(3) - 1), randomBytes(rng, 2),
 		}
 	}
 	front := func(a, b parts) int {
-		return cmp.Or(cmp.Compare(a.space.ID, b.space.ID), cmp.Compare(a.space.Index, b.space.Index),
-			cmp.Compare(a.slot, b.slot),
+		return cmp.Or(cmp.Compare(a.slot, b.slot),
 			cmp.Compare(len(a.user), len(b.user)), bytes.Compare(a.user, b.user))
 	}
 	for range 100_000 {
 		a, b := pick(), pick()
-		metadata := func(p parts) []byte { return p.space.AppendMetadata(nil, p.slot, p.user) }
-		subkey := func(p parts) []byte { return p.space.AppendSubkey(nil, p.slot, p.user, p.version, p.member) }
+		metadata := func(p parts) []byte { return AppendMetadata(nil, p.slot, p.user) }
+		subkey := func(p parts) []byte { return subkeyOf(p.slot, p.user, p.version, p.member) }
 		scoreKey := func(p parts) []byte {
-			return p.space.AppendScoreKey(nil, p.slot, p.user, p.version, p.score, p.member)
+			return scoreKeyOf(p.slot, p.user, p.version, p.score, p.member)
 		}
 		collection := cmp.Or(front(a, b), cmp.Compare(a.version, b.version))
 		for _, c := range []struct {
@@ -104,13 +102,13 @@ func TestByteOrderOfKeys(t *testing.T) {
 			}
 		}
 		// A version of a collection is one range that holds its keys and no others.
-		lower := a.space.AppendCollection(nil, Data, a.slot, a.user, a.version)
+		lower := AppendCollection(nil, Data, a.slot, a.user, a.version)
 		upper := Successor(bytes.Clone(lower))
 		key := subkey(b)
 		if in := bytes.Compare(lower, key) <= 0 && bytes.Compare(key, upper) < 0; in != (collection == 0) {
 			t.Fatalf("subkey of %+v in the range of %+v: %v", b, a, in)
 		}
-		if CollectionLen(key) != len(b.space.AppendCollection(nil, Data, b.slot, b.user, b.version)) {
+		if CollectionLen(key) != len(AppendCollection(nil, Data, b.slot, b.user, b.version)) {
 			t.Fatalf("CollectionLen(%x) = %d", key, CollectionLen(key))
 		}
 	}
@@ -141,12 +139,12 @@ func TestBoundsOfRaftAndMetaInfo(t *testing.T) {
 				t.Errorf("entry %d of region %d in [5, end] of region 1: %v", index, region, got)
 			}
 		}
-		orphan := Orphan{Space: Space{int64(region), 1}, Slot: 100, User: []byte("k"), Version: 1}
+		orphan := Orphan{Slot: 100, User: []byte("k"), Version: 1}
 		for _, slots := range []topology.SlotRange{{First: 0, Last: 100}, {First: 100, Last: 16383},
 			{First: 101, Last: 16383}, {First: 0, Last: 99}} {
-			lower, upper = Space{1, 1}.OrphanBounds(slots)
-			if got := in(orphan.AppendKey(nil), lower, upper); got != (region == 1 && slots.Contains(100)) {
-				t.Errorf("orphan of space %d, slot 100 in the bounds of space 1, slots %v: %v", region, slots, got)
+			lower, upper = OrphanBounds(slots)
+			if got := in(orphan.AppendKey(nil), lower, upper); got != slots.Contains(100) {
+				t.Errorf("orphan of slot 100 in the bounds of slots %v: %v", slots, got)
 			}
 		}
 		lower, upper = CategoryBounds(CategoryRegion)
@@ -176,8 +174,8 @@ func TestErrorsNameTheLimit(t *testing.T) {
 	state := (&RegionState{ApplyIndex: 1, Slots: topology.SlotRange{Last: 3}, Version: 1}).Append(nil)
 	held := (&ReplicaRecord{ID: 1, Peers: []topology.Peer{{Store: 1, Replica: 1}}}).Append(nil)
 	identity := (&StoreIdentity{Store: 1}).Append(nil)
-	orphan := Orphan{Space: Space{1, 1}, User: []byte("k"), Type: Hash}
-	metadataKey := Space{1, 1}.AppendMetadataOf(nil, []byte("key"))
+	orphan := Orphan{User: []byte("k"), Type: Hash}
+	metadataKey := AppendMetadata(nil, topology.SlotOf([]byte("key")), []byte("key"))
 	with := func(b []byte, at int, to byte) []byte { b = slices.Clone(b); b[at] = to; return b }
 	metadata := func(b []byte) error { _, err := ParseMetadata(b); return err }
 	redis := func(b []byte) error { _, err := ParseRedis(b); return err }
@@ -257,13 +255,12 @@ func TestErrorsNameTheLimit(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	space := Space{1, 1}
-	orphan := Orphan{Space: space, User: []byte("k"), Type: Hash}
-	f.Add(space.AppendMetadataOf(nil, []byte("key")), AppendString(nil, 1, []byte("v")))
-	f.Add(space.AppendScoreKey(nil, 1, []byte("key"), 2, 1.5, []byte("m")), (&Metadata{Type: List}).Append(nil))
-	f.Add(space.AppendCollection(nil, ZSetRank, 1, []byte("key"), 2), AppendRankGroup(nil, []uint64{1, 300}))
-	f.Add(space.AppendLegacy(nil, 1, []byte("key")), (&RegionState{KeysExact: true, Version: 1}).Append(nil))
-	f.Add(space.AppendMetadata(nil, 1, nil), goldenState.Append(nil))
+	orphan := Orphan{User: []byte("k"), Type: Hash}
+	f.Add(AppendMetadata(nil, topology.SlotOf([]byte("key")), []byte("key")), AppendString(nil, 1, []byte("v")))
+	f.Add(scoreKeyOf(1, []byte("key"), 2, 1.5, []byte("m")), (&Metadata{Type: List}).Append(nil))
+	f.Add(AppendCollection(nil, ZSetRank, 1, []byte("key"), 2), AppendRankGroup(nil, []uint64{1, 300}))
+	f.Add(AppendLegacy(nil, 1, []byte("key")), (&RegionState{KeysExact: true, Version: 1}).Append(nil))
+	f.Add(AppendMetadata(nil, 1, nil), goldenState.Append(nil))
 	long := (&RegionState{KeysExact: true, Version: 1}).Append(nil)
 	long = append(long[:len(long)-2], 0x81, 0, 0) // a version of two bytes, where one would do
 	f.Add([]byte{}, long)
@@ -271,7 +268,7 @@ func FuzzParse(f *testing.F) {
 		(&ReplicaRecord{ID: 2, Joins: true, Peers: []topology.Peer{{Store: 1, Replica: 2}}}).Append(nil))
 	f.Add(AppendLogEntry(nil, 1, 2), (&StoreIdentity{}).Append(nil))
 	f.Add(orphan.AppendKey(nil), orphan.Append(nil))
-	f.Add(space.AppendSubkey(nil, 1, []byte("key"), 2, make([]byte, 8)),
+	f.Add(subkeyOf(1, []byte("key"), 2, make([]byte, 8)),
 		(&Metadata{Type: String, Version: 2, Size: 100_000}).Append(nil))
 	f.Add([]byte{5, 18: 0xff, 19: 0xff, 20: 0xff, 21: 0xff, 22: 0xff}, []byte{0x81})
 
@@ -281,13 +278,13 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("CollectionLen(%x) = %d", key, n)
 		}
 		if p, err := ParseRedis(key); err == nil {
-			again := append(p.Space.AppendUserKey(nil, p.Keyspace, p.Slot, p.User), p.Rest...)
+			again := append(AppendUserKey(nil, p.Keyspace, p.Slot, p.User), p.Rest...)
 			equal(t, "redis key", again, key)
-			if version, score, member, ok := p.ScoreKey(); ok && p.Keyspace == ZSetScore && !math.IsNaN(score) {
-				equal(t, "score key", p.Space.AppendScoreKey(nil, p.Slot, p.User, version, score, member), key)
+			if version, score, member, ok := parseScoreKey(p); ok && p.Keyspace == ZSetScore && !math.IsNaN(score) {
+				equal(t, "score key", scoreKeyOf(p.Slot, p.User, version, score, member), key)
 			}
 			if version, sub, ok := p.Subkey(); ok && p.Keyspace == Data {
-				equal(t, "subkey", p.Space.AppendSubkey(nil, p.Slot, p.User, version, sub), key)
+				equal(t, "subkey", subkeyOf(p.Slot, p.User, version, sub), key)
 			}
 		}
 		if region, k, index, err := ParseRaft(key); err == nil {
@@ -329,11 +326,11 @@ func FuzzParse(f *testing.F) {
 }
 
 func BenchmarkMetadata(b *testing.B) {
-	user, space := []byte("user:0000001234"), Space{1, 1}
+	user := []byte("user:0000001234")
 	var key, record []byte
 	b.ReportAllocs()
 	for b.Loop() {
-		key = space.AppendMetadataOf(key[:0], user)
+		key = AppendMetadata(key[:0], topology.SlotOf(user), user)
 		record = AppendString(record[:0], 0, user)
 		if m, err := ParseMetadata(record); err != nil || m.Type != String {
 			b.Fatal(err)
@@ -350,22 +347,22 @@ func FuzzOrder(f *testing.F) {
 	f.Fuzz(func(t *testing.T, slotA uint16, versionA, bitsA uint64, memberA []byte,
 		slotB uint16, versionB, bitsB uint64, memberB []byte,
 	) {
-		space, user := Space{1, 1}, []byte("user")
+		user := []byte("user")
 		a, b := math.Float64frombits(bitsA), math.Float64frombits(bitsB)
 		if math.IsNaN(a) || math.IsNaN(b) {
 			return
 		}
 		want := cmp.Or(cmp.Compare(slotA, slotB), cmp.Compare(versionA, versionB), cmp.Compare(a, b),
 			bytes.Compare(memberA, memberB))
-		keyA := space.AppendScoreKey(nil, topology.Slot(slotA), user, versionA, a, memberA)
-		keyB := space.AppendScoreKey(nil, topology.Slot(slotB), user, versionB, b, memberB)
+		keyA := scoreKeyOf(topology.Slot(slotA), user, versionA, a, memberA)
+		keyB := scoreKeyOf(topology.Slot(slotB), user, versionB, b, memberB)
 		if got := bytes.Compare(keyA, keyB); got != want {
 			t.Errorf("score keys of %d %d %v %q and %d %d %v %q compare as %d, want %d", slotA, versionA, a, memberA,
 				slotB, versionB, b, memberB, got, want)
 		}
 		want = cmp.Or(cmp.Compare(slotA, slotB), cmp.Compare(versionA, versionB), bytes.Compare(memberA, memberB))
-		keyA = space.AppendSubkey(nil, topology.Slot(slotA), user, versionA, memberA)
-		keyB = space.AppendSubkey(nil, topology.Slot(slotB), user, versionB, memberB)
+		keyA = subkeyOf(topology.Slot(slotA), user, versionA, memberA)
+		keyB = subkeyOf(topology.Slot(slotB), user, versionB, memberB)
 		if got := bytes.Compare(keyA, keyB); got != want {
 			t.Errorf("subkeys of %d %d %q and %d %d %q compare as %d, want %d", slotA, versionA, memberA, slotB,
 				versionB, memberB, got, want)

@@ -15,8 +15,8 @@ import (
 const legacyTag = 'S'
 
 // AppendLegacy appends the key of a legacy string.
-func (s Space) AppendLegacy(dst []byte, slot topology.Slot, user []byte) []byte {
-	return append(s.AppendUserKey(dst, Data, slot, user), legacyTag)
+func AppendLegacy(dst []byte, slot topology.Slot, user []byte) []byte {
+	return append(AppendUserKey(dst, Data, slot, user), legacyTag)
 }
 
 // LegacyKey turns the key of a record of redis_metadata into that of the user key's legacy string, in place.

@@ -375,7 +375,6 @@ func ParseReplica(b []byte) (r ReplicaRecord, err error) {
 //	key    [tag][5][space i64][index i64][slot u16][user key length u32][user key][version u64]
 //	value  [format u8 = 1][type u8][size u64]   10 bytes
 type Orphan struct {
-	Space   Space
 	Slot    topology.Slot
 	User    []byte
 	Version uint64
@@ -392,7 +391,7 @@ const (
 func (o *Orphan) AppendKey(dst []byte) []byte {
 	at := len(dst) + 1
 	dst = append(dst, byte(MetaInfo))
-	dst = o.Space.AppendMetadata(dst, o.Slot, o.User)
+	dst = AppendMetadata(dst, o.Slot, o.User)
 	dst[at] = byte(CategoryOrphan) // in the place of the metadata key's tag
 	return binary.BigEndian.AppendUint64(dst, o.Version)
 }
@@ -412,11 +411,13 @@ func ParseOrphan(key, value []byte) (o Orphan, err error) {
 		return o, fmt.Errorf("orphan key: in %v category %d", Keyspace(key[0]), key[1])
 	}
 	// From its category on, the key has the form of a key of Redis data: the category stands where the tag does.
+	if string(key[2:1+PrefixLen]) != space {
+		return o, fmt.Errorf("orphan key: in another space or index: %x", key[2:1+PrefixLen])
+	}
 	end := len(key) - VersionLen
 	if n := UserKeyOffset + uint64(binary.BigEndian.Uint32(key[1+PrefixLen+2:])); uint64(end-1) != n {
 		return o, fmt.Errorf("orphan key: %d bytes, want %d", len(key), 1+n+VersionLen)
 	}
-	o.Space = Space{ID: I64(key[2:]), Index: topology.IndexID(I64(key[10:]))}
 	o.Slot = topology.Slot(binary.BigEndian.Uint16(key[1+PrefixLen:]))
 	o.User = key[1+UserKeyOffset : end : end]
 	o.Version = binary.BigEndian.Uint64(key[end:])
@@ -431,7 +432,7 @@ func ParseOrphan(key, value []byte) (o Orphan, err error) {
 }
 
 // OrphanBounds returns the range of the orphan records of the slots r.
-func (s Space) OrphanBounds(r topology.SlotRange) (lower, upper []byte) {
-	lower, upper = s.Bounds(Keyspace(CategoryOrphan), r) // the category stands where the tag does
+func OrphanBounds(r topology.SlotRange) (lower, upper []byte) {
+	lower, upper = SlotBounds(Keyspace(CategoryOrphan), r) // the category stands where the tag does
 	return append([]byte{byte(MetaInfo)}, lower...), append([]byte{byte(MetaInfo)}, upper...)
 }

@@ -8,8 +8,8 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// Space says where Redis data is: it makes the 16 bytes that all keys of Redis data share within a keyspace. Regions tell
-// their keys apart by slot alone.
+// All keys of Redis data share 16 bytes within a keyspace, space and index, which are always 1. Regions tell their keys
+// apart by slot alone.
 //
 //	redis_metadata    [tag][space i64][index i64] [slot u16][user key length u32][user key]
 //	data              ... the same with tag 3 ...  [version u64][subkey]
@@ -21,15 +21,10 @@ import (
 //
 // The length before the user key keeps keys of one slot from being prefixes of each other; so the subkeys of one
 // version of one collection are one contiguous range.
-type Space struct {
-	ID    int64
-	Index topology.IndexID
-}
-
 const (
-	// DataSpace is the ID of the Space in which all regions have their data.
-	DataSpace = 1
-	// PrefixLen is the length of what all keys of a Space share within a keyspace: tag, space, index.
+	// space holds space and index.
+	space = "\x80\x00\x00\x00\x00\x00\x00\x01\x80\x00\x00\x00\x00\x00\x00\x01"
+	// PrefixLen is the length of what all keys share within a keyspace: tag, space, index.
 	PrefixLen = 1 + 8 + 8
 	// UserKeyOffset is where the user key begins.
 	UserKeyOffset = PrefixLen + 2 + 4
@@ -37,51 +32,33 @@ const (
 	VersionLen = 8
 )
 
-// AppendPrefix appends the PrefixLen bytes with which every key of the space in keyspace ks begins.
-func (s Space) AppendPrefix(dst []byte, ks Keyspace) []byte {
-	dst = append(dst, byte(ks))
-	dst = AppendI64(dst, s.ID)
-	return AppendI64(dst, int64(s.Index))
+// AppendPrefix appends the PrefixLen bytes with which every key of Redis data in keyspace ks begins.
+func AppendPrefix(dst []byte, ks Keyspace) []byte {
+	return append(append(dst, byte(ks)), space...)
 }
 
 // AppendSlot appends the prefix of all keys of one slot.
-func (s Space) AppendSlot(dst []byte, ks Keyspace, slot topology.Slot) []byte {
-	return binary.BigEndian.AppendUint16(s.AppendPrefix(dst, ks), uint16(slot))
+func AppendSlot(dst []byte, ks Keyspace, slot topology.Slot) []byte {
+	return binary.BigEndian.AppendUint16(AppendPrefix(dst, ks), uint16(slot))
 }
 
 // AppendUserKey appends the key up to and including the user key, in any of the keyspaces.
-func (s Space) AppendUserKey(dst []byte, ks Keyspace, slot topology.Slot, user []byte) []byte {
-	dst = s.AppendSlot(dst, ks, slot)
+func AppendUserKey(dst []byte, ks Keyspace, slot topology.Slot, user []byte) []byte {
+	dst = AppendSlot(dst, ks, slot)
 	dst = binary.BigEndian.AppendUint32(dst, uint32(len(user)))
 	return append(dst, user...)
 }
 
 // AppendMetadata appends the key of the record of user, whose slot the caller knows.
-func (s Space) AppendMetadata(dst []byte, slot topology.Slot, user []byte) []byte {
-	return s.AppendUserKey(dst, RedisMetadata, slot, user)
-}
-
-// AppendMetadataOf is like AppendMetadata, for a caller that does not know the slot.
-func (s Space) AppendMetadataOf(dst []byte, user []byte) []byte {
-	return s.AppendMetadata(dst, topology.SlotOf(user), user)
+func AppendMetadata(dst []byte, slot topology.Slot, user []byte) []byte {
+	return AppendUserKey(dst, RedisMetadata, slot, user)
 }
 
 // AppendCollection appends the prefix of all keys of one version of a collection, in Data, ZSetScore or ZSetRank.
 // Subkeys and score keys follow by appending: the field or member, the index of a list or of a piece (u64), or score
 // and member.
-func (s Space) AppendCollection(dst []byte, ks Keyspace, slot topology.Slot, user []byte, version uint64) []byte {
-	return binary.BigEndian.AppendUint64(s.AppendUserKey(dst, ks, slot, user), version)
-}
-
-// AppendSubkey appends the key of a hash's field or of a set's or sorted set's member.
-func (s Space) AppendSubkey(dst []byte, slot topology.Slot, user []byte, version uint64, sub []byte) []byte {
-	return append(s.AppendCollection(dst, Data, slot, user, version), sub...)
-}
-
-// AppendScoreKey appends a sorted set's entry in the score index.
-func (s Space) AppendScoreKey(dst []byte, slot topology.Slot, user []byte, version uint64, score float64,
-	member []byte) []byte {
-	return AppendPlace(s.AppendCollection(dst, ZSetScore, slot, user, version), score, member)
+func AppendCollection(dst []byte, ks Keyspace, slot topology.Slot, user []byte, version uint64) []byte {
+	return binary.BigEndian.AppendUint64(AppendUserKey(dst, ks, slot, user), version)
 }
 
 // AppendPlace appends a member's place in the order of a sorted set: score and member. The places of -0 and 0 have the
@@ -104,7 +81,6 @@ func ScoreSign(score float64) []byte {
 // RedisKey is a decoded key of one of the RegionKeyspaces. Its slices alias the key.
 type RedisKey struct {
 	Keyspace Keyspace
-	Space    Space
 	Slot     topology.Slot
 	User     []byte
 	Rest     []byte // what follows the user key: nothing in redis_metadata
@@ -119,6 +95,9 @@ func ParseRedis(key []byte) (RedisKey, error) {
 	if ks != RedisMetadata && ks != Data && ks != ZSetScore && ks != ZSetRank && ks != ColdData {
 		return RedisKey{}, fmt.Errorf("redis key: in %v", ks)
 	}
+	if string(key[1:PrefixLen]) != space {
+		return RedisKey{}, fmt.Errorf("redis key: in another space or index: %x", key[1:PrefixLen])
+	}
 	n := uint64(binary.BigEndian.Uint32(key[PrefixLen+2:]))
 	if rest := uint64(len(key) - UserKeyOffset); rest < n {
 		return RedisKey{}, fmt.Errorf("redis key: user key: %d bytes, want %d", rest, n)
@@ -129,7 +108,6 @@ func ParseRedis(key []byte) (RedisKey, error) {
 	}
 	return RedisKey{
 		Keyspace: ks,
-		Space:    Space{ID: I64(key[1:]), Index: topology.IndexID(I64(key[9:]))},
 		Slot:     topology.Slot(binary.BigEndian.Uint16(key[PrefixLen:])),
 		User:     key[UserKeyOffset:end:end],
 		Rest:     key[end:],
@@ -142,16 +120,6 @@ func (k RedisKey) Subkey() (version uint64, sub []byte, ok bool) {
 		return 0, nil, false
 	}
 	return binary.BigEndian.Uint64(k.Rest), k.Rest[VersionLen:], true
-}
-
-// ScoreKey returns version, score and member of a key of redis_zset_score. A score of 0 may be -0: the value says so. ok
-// is false if the key is too short to have them.
-func (k RedisKey) ScoreKey() (version uint64, score float64, member []byte, ok bool) {
-	version, rest, ok := k.Subkey()
-	if !ok || len(rest) < 8 {
-		return 0, 0, nil, false
-	}
-	return version, Score(rest), rest[8:], true
 }
 
 // AppendStartKey appends a slot range's lower bound in suffix space, which is what follows the PrefixLen bytes.
@@ -168,18 +136,18 @@ func AppendEndKey(dst []byte, r topology.SlotRange) []byte {
 	return binary.BigEndian.AppendUint16(dst, uint16(r.Last)+1)
 }
 
-// Bounds returns the range [lower, upper) of engine keys of the slots r in keyspace ks. The range of the tail region
+// SlotBounds returns the range [lower, upper) of engine keys of the slots r in keyspace ks. The range of the tail region
 // ends where the space does.
-func (s Space) Bounds(ks Keyspace, r topology.SlotRange) (lower, upper []byte) {
-	lower = AppendStartKey(s.AppendPrefix(nil, ks), r)
-	upper = AppendEndKey(s.AppendPrefix(nil, ks), r)
+func SlotBounds(ks Keyspace, r topology.SlotRange) (lower, upper []byte) {
+	lower = AppendStartKey(AppendPrefix(nil, ks), r)
+	upper = AppendEndKey(AppendPrefix(nil, ks), r)
 	if len(upper) == PrefixLen {
 		upper = Successor(upper)
 	}
 	return lower, upper
 }
 
-// RegionKeyspaces are the keyspaces in which a region has Redis data, all of them with keys that begin with its Space.
+// RegionKeyspaces are the keyspaces in which a region has Redis data.
 var RegionKeyspaces = [...]Keyspace{Data, RedisMetadata, ZSetScore, ZSetRank}
 
 // CollectionLen returns the length of a key's front up to and including the version. If the key is shorter, or is no

@@ -35,9 +35,9 @@ type golden struct {
 		Hex   unhex
 	}
 	MetadataKey []struct {
-		Space int64            `json:"region_id,string"`
-		Index topology.IndexID `json:"index_id,string"`
-		User  unhex            `json:"user_key"`
+		Space int64 `json:"region_id,string"`
+		Index int64 `json:"index_id,string"`
+		User  unhex `json:"user_key"`
 		Hex   unhex
 	} `json:"metadata_key"`
 	MetadataValue []struct {
@@ -69,11 +69,11 @@ type golden struct {
 		Value   unhex
 	} `json:"score_key"`
 	Legacy []struct {
-		Space    int64            `json:"region_id,string"`
-		Index    topology.IndexID `json:"index_id,string"`
-		User     unhex            `json:"user_key"`
-		Key      unhex            `json:"key_hex"`
-		ExpireMS uint64           `json:"expire_ms,string"`
+		Space    int64  `json:"region_id,string"`
+		Index    int64  `json:"index_id,string"`
+		User     unhex  `json:"user_key"`
+		Key      unhex  `json:"key_hex"`
+		ExpireMS uint64 `json:"expire_ms,string"`
 		Payload  unhex
 		Value    unhex `json:"value_hex"`
 	} `json:"legacy_string"`
@@ -127,6 +127,32 @@ func tagged(t *testing.T, what string, ks Keyspace, appendKey func(dst []byte) [
 	return key
 }
 
+// inSpace checks that a vector names a space and an index, and returns it with those that all keys have.
+func inSpace(t *testing.T, vector []byte, id, index int64) []byte {
+	t.Helper()
+	equal(t, "space and index", vector[:len(space)], AppendI64(AppendI64(nil, id), index))
+	return append([]byte(space), vector[len(space):]...)
+}
+
+// subkeyOf returns the key of a hash's field, or of a set's or sorted set's member.
+func subkeyOf(slot topology.Slot, user []byte, version uint64, sub []byte) []byte {
+	return append(AppendCollection(nil, Data, slot, user, version), sub...)
+}
+
+// scoreKeyOf returns the key of a sorted set's entry in the score index.
+func scoreKeyOf(slot topology.Slot, user []byte, version uint64, score float64, member []byte) []byte {
+	return AppendPlace(AppendCollection(nil, ZSetScore, slot, user, version), score, member)
+}
+
+// parseScoreKey is the inverse of scoreKeyOf.
+func parseScoreKey(k RedisKey) (version uint64, score float64, member []byte, ok bool) {
+	version, rest, ok := k.Subkey()
+	if !ok || len(rest) < 8 {
+		return 0, 0, nil, false
+	}
+	return version, Score(rest), rest[8:], true
+}
+
 func score(t *testing.T, s string) float64 {
 	f, err := strconv.ParseFloat(s, 64)
 	if err != nil {
@@ -162,16 +188,15 @@ func TestVectorsOfIntegers(t *testing.T) {
 func TestVectorsOfRedisKeys(t *testing.T) {
 	v := vectors(t)
 	for _, c := range v.MetadataKey {
-		s := Space{c.Space, c.Index}
-		key := tagged(t, "metadata key", RedisMetadata,
-			func(dst []byte) []byte { return s.AppendMetadataOf(dst, c.User) }, c.Hex)
+		key := tagged(t, "metadata key", RedisMetadata, func(dst []byte) []byte {
+			return AppendMetadata(dst, topology.SlotOf(c.User), c.User)
+		}, inSpace(t, c.Hex, c.Space, c.Index))
 		p, err := ParseRedis(key)
-		if err != nil || p.Space != s || p.Slot != topology.SlotOf(c.User) || !bytes.Equal(p.User, c.User) ||
+		if err != nil || p.Slot != topology.SlotOf(c.User) || !bytes.Equal(p.User, c.User) ||
 			len(p.Rest) != 0 {
 			t.Errorf("ParseRedis(%x) = %+v, %v", key, p, err)
 		}
 	}
-	s := Space{ID: 1, Index: 1} // of the vectors that name none
 	for _, c := range v.Subkey {
 		slot := topology.SlotOf(c.User)
 		sub := []byte(c.Sub)
@@ -180,7 +205,7 @@ func TestVectorsOfRedisKeys(t *testing.T) {
 			equal(t, "list index", sub, c.Sub)
 		}
 		key := tagged(t, c.Type+" subkey", Data,
-			func(dst []byte) []byte { return s.AppendSubkey(dst, slot, c.User, c.Version, sub) }, c.Hex)
+			func(dst []byte) []byte { return append(dst, subkeyOf(slot, c.User, c.Version, sub)...) }, c.Hex)
 		p, err := ParseRedis(key)
 		version, gotSub, ok := p.Subkey()
 		if err != nil || !ok || version != c.Version || !bytes.Equal(gotSub, sub) || p.Legacy() {
@@ -193,19 +218,19 @@ func TestVectorsOfRedisKeys(t *testing.T) {
 	for _, c := range v.ScoreKey {
 		slot, want := topology.SlotOf(c.User), score(t, c.Score)
 		key := tagged(t, "score key", ZSetScore, func(dst []byte) []byte {
-			return s.AppendScoreKey(dst, slot, c.User, c.Version, want, c.Member)
+			return append(dst, scoreKeyOf(slot, c.User, c.Version, want, c.Member)...)
 		}, c.Hex)
 		p, err := ParseRedis(key)
-		version, got, member, ok := p.ScoreKey()
+		version, got, member, ok := parseScoreKey(p)
 		if err != nil || !ok || version != c.Version || got != want || !bytes.Equal(member, c.Member) {
 			t.Errorf("ParseRedis(%x).ScoreKey() = %d, %v, %q, %v, %v", key, version, got, member, ok, err)
 		}
 		equal(t, "value of the score key of "+c.Score, ScoreSign(want), c.Value)
 	}
 	for _, c := range v.Legacy {
-		s, slot := Space{c.Space, c.Index}, topology.SlotOf(c.User)
-		key := tagged(t, "legacy string", Data, func(dst []byte) []byte { return s.AppendLegacy(dst, slot, c.User) },
-			c.Key)
+		slot := topology.SlotOf(c.User)
+		key := tagged(t, "legacy string", Data, func(dst []byte) []byte { return AppendLegacy(dst, slot, c.User) },
+			inSpace(t, c.Key, c.Space, c.Index))
 		if p, err := ParseRedis(key); err != nil || !p.Legacy() || !bytes.Equal(p.User, c.User) {
 			t.Errorf("ParseRedis(%x) = %+v, %v; want a legacy string", key, p, err)
 		}
@@ -257,23 +282,22 @@ func sameMetadata(a, b Metadata) bool {
 }
 
 func TestVectorsOfBounds(t *testing.T) {
-	s := Space{ID: 9, Index: 1}
-	prefix := s.AppendPrefix(nil, Data)
+	prefix := AppendPrefix(nil, Data)
 	v := vectors(t).Bounds
 	for _, c := range v {
 		r := topology.SlotRange{First: c.First, Last: c.Last}
 		equal(t, r.String()+" start", AppendStartKey(nil, r), c.Start)
 		equal(t, r.String()+" end", AppendEndKey(nil, r), c.End)
 
-		lower, upper := s.Bounds(Data, r)
+		lower, upper := SlotBounds(Data, r)
 		equal(t, r.String()+" lower", lower, append(bytes.Clone(prefix), c.Start...))
 		for slot := range topology.Slot(topology.SlotCount) {
-			key := s.AppendLegacy(nil, slot, []byte{0xff, 0xff})
+			key := AppendLegacy(nil, slot, []byte{0xff, 0xff})
 			if in := bytes.Compare(lower, key) <= 0 && bytes.Compare(key, upper) < 0; in != r.Contains(slot) {
 				t.Fatalf("slots %v: bounds contain slot %d: %v", r, slot, in)
 			}
 		}
-		next := Space{s.ID, s.Index + 1}.AppendPrefix(nil, Data)
+		next := Successor(AppendPrefix(nil, Data))
 		if bytes.Compare(upper, next) > 0 {
 			t.Errorf("slots %v: upper bound %x reaches into the next space", r, upper)
 		}
@@ -305,10 +329,10 @@ func TestVectorsOfRaftLog(t *testing.T) {
 
 // The vectors of bytes that this package fixes itself.
 func TestOwnLayouts(t *testing.T) {
-	orphan := Orphan{Space: Space{1, 1}, Slot: topology.SlotOf([]byte("foo")), User: []byte("foo"),
+	orphan := Orphan{Slot: topology.SlotOf([]byte("foo")), User: []byte("foo"),
 		Version: 0x0102030405060708, Type: ZSet, Size: 3}
 	rank := func(kind RankKind) []byte {
-		return append(orphan.Space.AppendCollection(nil, ZSetRank, orphan.Slot, orphan.User, orphan.Version),
+		return append(AppendCollection(nil, ZSetRank, orphan.Slot, orphan.User, orphan.Version),
 			byte(kind))
 	}
 	const fooRank = "09" + "8000000000000001" + "8000000000000001" + "2f96" + "00000003" + "666f6f" + "0102030405060708"

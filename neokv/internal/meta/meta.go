@@ -28,9 +28,6 @@ import (
 	"neokv.dev/neokv/settings"
 )
 
-// RedisTable is the internal table whose primary index holds all Redis data.
-const RedisTable = "__redis__.kv"
-
 // MaxReplicas bounds the meta group: stores 1 to this one hold it.
 const MaxReplicas = 3
 
@@ -40,7 +37,6 @@ type Map struct {
 	Cluster string            `json:"cluster"` // hex, made at first boot
 	Stores  []Member          `json:"stores"`
 	Regions []topology.Region `json:"regions"` // by first slot, as their leaders have reported them
-	Tables  []SystemTable     `json:"tables"`
 	// NextReplica and NextRegion are the next ids to hand out.
 	NextReplica topology.ReplicaID `json:"next_replica"`
 	NextRegion  topology.RegionID  `json:"next_region"`
@@ -50,22 +46,6 @@ type Map struct {
 type Member struct {
 	ID     topology.StoreID `json:"id"`
 	NodeID string           `json:"node_id"` // 40 hex characters, by which Redis clients know the store
-}
-
-// SystemTable is an internal table and its primary index.
-type SystemTable struct {
-	Name  string           `json:"name"`
-	Index topology.IndexID `json:"index"`
-}
-
-// RedisIndex is the index under which Redis data lives, 0 if the map is empty.
-func (m *Map) RedisIndex() topology.IndexID {
-	for _, t := range m.Tables {
-		if t.Name == RedisTable {
-			return t.Index
-		}
-	}
-	return 0
 }
 
 // Region returns the region with this id, nil if there is none.
@@ -118,7 +98,7 @@ func (m *Map) Check() error {
 // consecutive stores, the first of which should lead it. So leaders and replicas are spread evenly.
 func Initial(cluster string, shape settings.ClusterKnobs) *Map {
 	m := &Map{
-		Cluster: cluster, Tables: []SystemTable{{Name: RedisTable, Index: 1}}, NextReplica: 1,
+		Cluster: cluster, NextReplica: 1,
 		NextRegion: topology.RegionID(shape.Regions) + 1,
 	}
 	for i := range shape.Stores {

@@ -31,15 +31,15 @@ func (d *region) contentOf(slots topology.SlotRange) map[string]string {
 		}
 	}
 	for _, ks := range keys.RegionKeyspaces {
-		add(d.space.Bounds(ks, slots))
+		add(keys.SlotBounds(ks, slots))
 	}
-	add(d.space.OrphanBounds(slots))
+	add(keys.OrphanBounds(slots))
 	return found
 }
 
 // beside returns another region of the engine and the space of d. It begins with d's state.
 func (d *region) beside(slots topology.SlotRange) *region {
-	other := &region{t: d.t, e: d.e, now: d.now, space: d.space, state: d.state}
+	other := &region{t: d.t, e: d.e, now: d.now, state: d.state}
 	other.state.Slots = slots
 	return other
 }
@@ -284,9 +284,9 @@ func TestSearchesKeepToBounds(t *testing.T) {
 	}
 	v := d.e.NewView()
 	defer v.Close()
-	x := ExpirySearch{Space: testSpace, Slots: own, Limit: 1000, Most: 1000}
+	x := ExpirySearch{Slots: own, Limit: 1000, Most: 1000}
 	for _, from := range []topology.Slot{0, 4095, 4096, 6000, 8191, 8192, 16383} {
-		if err := x.Step(v, testSpace.AppendSlot(nil, keys.RedisMetadata, from), start+10); err != nil {
+		if err := x.Step(v, keys.AppendSlot(nil, keys.RedisMetadata, from), start+10); err != nil {
 			t.Fatal(err)
 		}
 		got := map[string]bool{}
@@ -303,7 +303,7 @@ func TestSearchesKeepToBounds(t *testing.T) {
 	// A sweep finds collections and legacy strings of the region alone.
 	d.must(2, "hset", "foo", "f", "v") // slot 12182
 	d.must(2, "neokv", "legacyset", "foo{bar}", "v")
-	beside := ExpirySearch{Space: testSpace, Slots: own, Limit: 1000, Most: 1000}
+	beside := ExpirySearch{Slots: own, Limit: 1000, Most: 1000}
 	v2 := d.e.NewView()
 	defer v2.Close()
 	for _, c := range []struct {

@@ -94,20 +94,20 @@ func (r *Reader) open(c *collection, key []byte, t keys.Type, out *Reply) (ok bo
 	if err != nil || rec.isNot(t, out) {
 		return false, err
 	}
-	c.start(r.Space, slot, key, t, &rec, &r.opened)
+	c.start(slot, key, t, &rec, &r.opened)
 	c.from = r.View
 	return true, nil
 }
 
 // begin opens the collection of a record that has been loaded and is live. The memory comes from s.
 func (r *Reader) begin(c *collection, slot topology.Slot, key []byte, rec *record, s *scratch) {
-	c.start(r.Space, slot, key, rec.Type, rec, s)
+	c.start(slot, key, rec.Type, rec, s)
 	c.from = r.View
 }
 
 // begin opens the collection of a loaded record, with the writes so far, only to read it.
 func (w *Writer) begin(c *collection, slot topology.Slot, key []byte, rec *record, s *scratch) {
-	c.start(w.Space, slot, key, rec.Type, rec, s)
+	c.start(slot, key, rec.Type, rec, s)
 	c.from = (*writtenSource)(w)
 }
 
@@ -125,7 +125,7 @@ func (w *Writer) open(c *collection, key []byte, t keys.Type, out *Reply) (ok bo
 
 // change is like open, for a record that has been loaded and is of no other type.
 func (w *Writer) change(c *collection, slot topology.Slot, key []byte, t keys.Type, rec *record) {
-	c.start(w.Space, slot, key, t, rec, &w.opened)
+	c.start(slot, key, t, rec, &w.opened)
 	c.from, c.old = (*writtenSource)(w), *rec
 }
 
@@ -142,13 +142,13 @@ func (w *Writer) renew(c *collection, key []byte, t keys.Type) error {
 
 // renewOver is like renew, for a record that has been loaded.
 func (w *Writer) renewOver(c *collection, key []byte, t keys.Type, old *record) {
-	c.start(w.Space, topology.SlotOf(key), key, t, &record{}, &w.opened)
+	c.start(topology.SlotOf(key), key, t, &record{}, &w.opened)
 	c.from, c.old, c.renewed = (*writtenSource)(w), *old, true
 	c.old.Value = nil // not valid for long
 }
 
 // start makes c the collection of a record, or an empty one if the record is not live.
-func (c *collection) start(space keys.Space, slot topology.Slot, user []byte, t keys.Type, rec *record, s *scratch) {
+func (c *collection) start(slot topology.Slot, user []byte, t keys.Type, rec *record, s *scratch) {
 	*c = collection{user: user, slot: slot}
 	c.Type = t
 	if t == keys.List {
@@ -158,7 +158,7 @@ func (c *collection) start(space keys.Space, slot topology.Slot, user []byte, t 
 		c.Metadata = rec.Metadata
 	}
 	c.front = keys.UserKeyOffset + len(user) + keys.VersionLen
-	c.key = space.AppendCollection(s.take(c.front), keys.Data, slot, user, c.Version)
+	c.key = keys.AppendCollection(s.take(c.front), keys.Data, slot, user, c.Version)
 	c.bound = s.take(c.front)
 }
 
@@ -343,7 +343,7 @@ func (w *Writer) close(c *collection) error {
 			w.forget(c.slot, c.user)
 			w.pops.forget(c.Version, c.user)
 			w.count(-1)
-			w.key = w.Space.AppendMetadata(w.key[:0], c.slot, c.user)
+			w.key = keys.AppendMetadata(w.key[:0], c.slot, c.user)
 			return w.Batch.Delete(w.key)
 		}
 		// The same size and head, and so the same tail: elements were only replaced.
@@ -364,7 +364,7 @@ func (w *Writer) close(c *collection) error {
 // of its own.
 func (w *Writer) duplicate(user []byte, source *record, key []byte, old *record) error {
 	var from, to collection
-	from.start(w.Space, topology.SlotOf(user), user, source.Type, source, &w.opened)
+	from.start(topology.SlotOf(user), user, source.Type, source, &w.opened)
 	from.from = (*writtenSource)(w)
 	w.renewOver(&to, key, source.Type, old)
 	w.grow(&to, source.Size)

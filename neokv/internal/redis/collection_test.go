@@ -80,7 +80,6 @@ func TestStoredBytes(t *testing.T) {
 			t.Fatalf("no metadata of a %s of version %s", v.Type, v.Version)
 		}
 		d := newRegion(t)
-		d.space = keys.Space{ID: 1, Index: 1}
 		version, err := strconv.ParseUint(v.Version, 10, 64)
 		if err != nil {
 			t.Fatal(err)
@@ -95,7 +94,7 @@ func TestStoredBytes(t *testing.T) {
 		if got, ok := d.has([]byte(subkey)); !ok || got != text(v.Value) {
 			t.Errorf("%s: under %x there is %x, %v; want %s", v.Type, subkey, got, ok, v.Value)
 		}
-		if got, ok := d.has(d.space.AppendMetadataOf(nil, []byte(key))); !ok ||
+		if got, ok := d.has(metadataOf([]byte(key))); !ok ||
 			got != text(vectors.MetadataValue[i].Hex) {
 			t.Errorf("%s: the record is %x, %v; want %s", v.Type, got, ok, vectors.MetadataValue[i].Hex)
 		}
@@ -193,7 +192,7 @@ func TestRunsOfCommands(t *testing.T) {
 		var got []string
 		b := several.e.NewBatch()
 		w := &several.w
-		w.Batch, w.Space, w.State = b, several.space, &several.state
+		w.Batch, w.State = b, &several.state
 		for _, c := range waiting {
 			several.state.ApplyIndex++
 			w.Index = several.state.ApplyIndex

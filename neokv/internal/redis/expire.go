@@ -66,7 +66,6 @@ func LookupInternal(args [][]byte) *Command {
 // A step ends after Limit records, after Most expired ones, or after maxSearchedBytes of the keys of expired ones. It
 // also ends when it has passed maxSteps records in the engine, deleted ones included, or has seen the whole region.
 type ExpirySearch struct {
-	Space keys.Space
 	Slots topology.SlotRange // the region's
 	Limit int                // how many records a step looks at
 	Most  int                // how many expired ones it finds
@@ -107,7 +106,7 @@ const (
 
 // At returns the position of a slot's first record.
 func (s *ExpirySearch) At(slot topology.Slot) []byte {
-	s.slot = s.Space.AppendSlot(s.slot[:0], keys.RedisMetadata, slot)
+	s.slot = keys.AppendSlot(s.slot[:0], keys.RedisMetadata, slot)
 	return s.slot
 }
 
@@ -117,7 +116,7 @@ func (s *ExpirySearch) At(slot topology.Slot) []byte {
 func (s *ExpirySearch) Step(v *engine.View, from []byte, nowMS uint64) error {
 	s.args, s.bytes = append(s.args[:0], nil), s.bytes[:0]
 	s.Expired, s.Looked, s.Volatile, s.Collections, s.SoonestMS, s.All, s.Next = nil, 0, 0, 0, NoExpiry, false, nil
-	lower, upper := s.Space.Bounds(keys.RedisMetadata, s.Slots)
+	lower, upper := keys.SlotBounds(keys.RedisMetadata, s.Slots)
 	it, err := v.Iter(lower, upper)
 	if err != nil {
 		return err
@@ -181,7 +180,7 @@ func (s *ExpirySearch) search(it *pebble.Iterator, from, end []byte, nowMS uint6
 // limit returns the end of the range of slots that begins with the slot of a position.
 func (s *ExpirySearch) limit(from, end []byte) []byte {
 	slot := topology.Slot(from[keys.PrefixLen])<<8 | topology.Slot(from[keys.PrefixLen+1])
-	limit := s.Space.AppendSlot(nil, keys.RedisMetadata, slot+limitSlots)
+	limit := keys.AppendSlot(nil, keys.RedisMetadata, slot+limitSlots)
 	if end != nil && string(limit) > string(end) {
 		return end
 	}

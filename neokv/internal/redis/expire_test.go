@@ -22,7 +22,7 @@ func TestRemoveExpired(t *testing.T) {
 	d.state.KeyCount++
 	d.state.TimeMS = start + 10
 	out := Reply{}
-	x := ExpirySearch{Space: testSpace, Slots: allSlots, Limit: 100, Most: 100}
+	x := ExpirySearch{Slots: allSlots, Limit: 100, Most: 100}
 	v := d.e.NewView()
 	err := x.Step(v, nil, start+11) // the search judged by a later time than the entry's
 	v.Close()
@@ -39,11 +39,11 @@ func TestRemoveExpired(t *testing.T) {
 		t.Fatalf("reply %q, %v", out.Buf, err)
 	}
 	for key, want := range map[string]bool{"never": true, "past": false, "now": false, "later": true, "hash": false} {
-		if _, ok := d.has(testSpace.AppendMetadataOf(nil, []byte(key))); ok != want {
+		if _, ok := d.has(metadataOf([]byte(key))); ok != want {
 			t.Errorf("%s: record there %v, want %v", key, ok, want)
 		}
 	}
-	o := keys.Orphan{Space: testSpace, Slot: topology.SlotOf([]byte("hash")), User: []byte("hash"), Version: 77,
+	o := keys.Orphan{Slot: topology.SlotOf([]byte("hash")), User: []byte("hash"), Version: 77,
 		Type: keys.Hash, Size: 3}
 	if _, ok := d.has(o.AppendKey(nil)); !ok {
 		t.Error("the hash has left no orphan record")
@@ -106,10 +106,10 @@ func TestExpirySearch(t *testing.T) {
 				d.must(2, "del", name)
 				continue
 			}
-			all = append(all, expiringKey{testSpace.AppendMetadataOf(nil, []byte(name)), m.ExpireMS})
+			all = append(all, expiringKey{metadataOf([]byte(name)), m.ExpireMS})
 		}
 		slices.SortFunc(all, func(a, b expiringKey) int { return bytes.Compare(a.key, b.key) })
-		x := ExpirySearch{Space: testSpace, Slots: allSlots, Limit: 1 + rng.IntN(150), Most: 1 + rng.IntN(50)}
+		x := ExpirySearch{Slots: allSlots, Limit: 1 + rng.IntN(150), Most: 1 + rng.IntN(50)}
 		v := d.e.NewView()
 		for range 20 {
 			from := bytes.Clone(x.At(topology.Slot(rng.IntN(topology.SlotCount))))
@@ -177,7 +177,7 @@ func TestExpirySearchIsBounded(t *testing.T) {
 		} {
 			if err := d.write(func(w *Writer) error {
 				for i := range 1000 {
-					if err := change(w, testSpace.AppendMetadataOf(nil, fmt.Append(nil, from+i))); err != nil {
+					if err := change(w, metadataOf(fmt.Append(nil, from+i))); err != nil {
 						return err
 					}
 				}
@@ -187,7 +187,7 @@ func TestExpirySearchIsBounded(t *testing.T) {
 			}
 		}
 	}
-	x := ExpirySearch{Space: testSpace, Slots: allSlots, Limit: 10, Most: 10}
+	x := ExpirySearch{Slots: allSlots, Limit: 10, Most: 10}
 	v := d.e.NewView()
 	defer v.Close()
 	steps, at := 0, []byte(nil)

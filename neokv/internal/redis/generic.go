@@ -445,7 +445,7 @@ func flush(w *Writer, args [][]byte, out *Reply) error {
 	if !checkFlush(args, out) {
 		return nil
 	}
-	if err := w.Batch.DeleteSlots(w.Space, w.State.Slots); err != nil {
+	if err := w.Batch.DeleteSlots(w.State.Slots); err != nil {
 		return err
 	}
 	// A blind write can now replace nothing but a short string.
@@ -499,7 +499,7 @@ func runFlushSlots(w *Writer, args [][]byte, out *Reply) error {
 	}
 	w.Forget()
 	if slots.First <= slots.Last {
-		if err := w.Batch.DeleteSlots(w.Space, slots); err != nil {
+		if err := w.Batch.DeleteSlots(slots); err != nil {
 			return err
 		}
 	}

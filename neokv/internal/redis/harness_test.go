@@ -21,8 +21,7 @@ import (
 )
 
 var (
-	testSpace = keys.Space{ID: 7, Index: 1}
-	allSlots  = topology.SlotRange{Last: topology.SlotCount - 1}
+	allSlots = topology.SlotRange{Last: topology.SlotCount - 1}
 )
 
 // withOwn is the table of the data commands with those that Redis does not have, under NEOKV as in the server's table.
@@ -34,7 +33,7 @@ type region struct {
 	e     *engine.Engine
 	mu    sync.Mutex // one call at a time
 	state keys.RegionState
-	space keys.Space
+
 	now   func() uint64 // Unix ms
 	w     Writer
 	r     Reader
@@ -82,7 +81,7 @@ func newRegionOf(t testing.TB, blockCache settings.Bytes) *region {
 			t.Error(err)
 		}
 	})
-	return &region{t: t, e: e, now: func() uint64 { return start }, space: testSpace,
+	return &region{t: t, e: e, now: func() uint64 { return start },
 		state: keys.RegionState{TimeMS: start, Slots: allSlots, Version: 1}}
 }
 
@@ -134,7 +133,7 @@ func (d *region) call(args [][]byte, out *Reply) error {
 func (d *region) write(f func(*Writer) error) error {
 	b := d.e.NewBatch()
 	d.state.ApplyIndex++
-	d.w.Batch, d.w.Space, d.w.State, d.w.Index = b, d.space, &d.state, d.state.ApplyIndex
+	d.w.Batch, d.w.State, d.w.Index = b, &d.state, d.state.ApplyIndex
 	err := f(&d.w)
 	if err == nil {
 		err = d.w.Finish()
@@ -149,7 +148,7 @@ func (d *region) write(f func(*Writer) error) error {
 
 func (d *region) read(f func(*Reader) error) error {
 	d.r.InstantMS, d.r.RegionTimeMS = max(d.now(), d.state.TimeMS), d.state.TimeMS
-	d.r.Space, d.r.Slots, d.r.Legacy, d.r.Ahead = d.space, d.state.Slots, d.state.Legacy, false
+	d.r.Slots, d.r.Legacy, d.r.Ahead = d.state.Slots, d.state.Legacy, false
 	d.r.View = d.e.NewView()
 	defer d.r.View.Close()
 	err := f(&d.r)
@@ -208,7 +207,7 @@ func (d *region) scenario(lines string) {
 // plant stores a record without going through a command.
 func (d *region) plant(key string, m keys.Metadata) {
 	d.t.Helper()
-	d.put(testSpace.AppendMetadataOf(nil, []byte(key)), m.Append(nil))
+	d.put(metadataOf([]byte(key)), m.Append(nil))
 	if m.Apart() {
 		d.state.CollectedAt = d.state.ApplyIndex
 		d.state.CollectedIn |= keys.SlotBit(topology.SlotOf([]byte(key)))
@@ -224,7 +223,7 @@ func (d *region) plantLegacy(key, value string, expireMS uint64) {
 }
 
 func legacyKey(key string) []byte {
-	return testSpace.AppendLegacy(nil, topology.SlotOf([]byte(key)), []byte(key))
+	return keys.AppendLegacy(nil, topology.SlotOf([]byte(key)), []byte(key))
 }
 
 func (d *region) put(key, value []byte) {
@@ -322,4 +321,23 @@ func (d *region) mustRead(args ...string) bool {
 	d.t.Helper()
 	d.must(2, args...)
 	return d.ahead
+}
+
+// metadataOf returns the key of the record of a user key.
+func metadataOf(user []byte) []byte { return keys.AppendMetadata(nil, topology.SlotOf(user), user) }
+
+// parseScoreKey decodes what follows the user key in a key of redis_zset_score.
+func parseScoreKey(k keys.RedisKey) (version uint64, score float64, member []byte) {
+	version, place, _ := k.Subkey()
+	return version, keys.Score(place), place[8:]
+}
+
+// subkeyOf returns the key of a field of a hash, or of a member of a set or a sorted set.
+func subkeyOf(slot topology.Slot, user []byte, version uint64, sub []byte) []byte {
+	return append(keys.AppendCollection(nil, keys.Data, slot, user, version), sub...)
+}
+
+// scoreKeyOf returns the key of an entry of a sorted set in the score index.
+func scoreKeyOf(slot topology.Slot, user []byte, version uint64, score float64, member []byte) []byte {
+	return keys.AppendPlace(keys.AppendCollection(nil, keys.ZSetScore, slot, user, version), score, member)
 }

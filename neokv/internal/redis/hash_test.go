@@ -64,12 +64,12 @@ func TestStoredHash(t *testing.T) {
 	record := func(version, size, expireMS uint64) string {
 		return string((&keys.Metadata{Type: keys.Hash, Version: version, Size: size, ExpireMS: expireMS}).Append(nil))
 	}
-	meta := string(testSpace.AppendMetadata(nil, slot, key))
+	meta := string(keys.AppendMetadata(nil, slot, key))
 	field := func(version uint64, name string) string {
-		return string(testSpace.AppendSubkey(nil, slot, key, version, []byte(name)))
+		return string(subkeyOf(slot, key, version, []byte(name)))
 	}
 	orphan := func(version, size uint64) (string, string) {
-		o := keys.Orphan{Space: testSpace, Slot: slot, User: key, Version: version, Type: keys.Hash, Size: size}
+		o := keys.Orphan{Slot: slot, User: key, Version: version, Type: keys.Hash, Size: size}
 		return string(o.AppendKey(nil)), string(o.Append(nil))
 	}
 	state := func(when string, lastVersion, count uint64) {

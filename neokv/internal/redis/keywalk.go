@@ -232,9 +232,9 @@ func (c *recordIter) close() (err error) {
 }
 
 func (s *side) open(r *Reader, ks keys.Keyspace, w *KeyWalk) (err error) {
-	lower, upper := r.Space.Bounds(ks, w.Slots)
+	lower, upper := keys.SlotBounds(ks, w.Slots)
 	if w.After != nil { // after everything that begins with the key
-		lower = keys.Successor(r.Space.AppendUserKey(nil, ks, w.Slots.First, w.After))
+		lower = keys.Successor(keys.AppendUserKey(nil, ks, w.Slots.First, w.After))
 	}
 	if s.iter, err = r.View.Iter(lower, upper); err != nil {
 		return err
@@ -284,7 +284,7 @@ func (c *recordIter) next() (user []byte, rec record, ok bool, err error) {
 	}
 	c.slot = k.Slot
 	if from == d {
-		d.seek = c.r.Space.AppendMetadata(d.seek[:0], k.Slot, k.User)
+		d.seek = keys.AppendMetadata(d.seek[:0], k.Slot, k.User)
 		rec, err = legacyRecord(d.seek, c.r.View.Get)
 		return k.User, rec, err == nil, err
 	}

@@ -62,19 +62,19 @@ func TestWalkSeesEveryKeyOnce(t *testing.T) {
 				e.kind = keys.Hash
 				d.plant(name, planted(keys.Hash, expireMS, 9, 2))
 				for _, version := range []uint64{9, uint64('S') << 56, 0xff << 56} {
-					d.put(testSpace.AppendSubkey(nil, slot, []byte(name), version, []byte("S")), nil)
+					d.put(subkeyOf(slot, []byte(name), version, []byte("S")), nil)
 				}
 			case 4: // left behind by a collection that is gone
 				live = false
-				d.put(testSpace.AppendSubkey(nil, slot, []byte(name), uint64('S')<<56, []byte("f")), nil)
+				d.put(subkeyOf(slot, []byte(name), uint64('S')<<56, []byte("f")), nil)
 			}
 			if live {
 				want = append(want, e)
 			}
 		}
 		slices.SortFunc(want, func(a, b walkedKey) int {
-			return bytes.Compare(testSpace.AppendMetadata(nil, a.slot, []byte(a.key)),
-				testSpace.AppendMetadata(nil, b.slot, []byte(b.key)))
+			return bytes.Compare(keys.AppendMetadata(nil, a.slot, []byte(a.key)),
+				keys.AppendMetadata(nil, b.slot, []byte(b.key)))
 		})
 		slots := allSlots
 		if len(want) > 0 && rng.IntN(2) == 0 { // only some of them
@@ -238,7 +238,7 @@ func TestWalkAgain(t *testing.T) {
 // TestWalkRefusesGarbage: a record that cannot be decoded is an error, not a key.
 func TestWalkRefusesGarbage(t *testing.T) {
 	d := newRegion(t)
-	d.put(testSpace.AppendMetadataOf(nil, []byte("k")), []byte("garbage"))
+	d.put(metadataOf([]byte("k")), []byte("garbage"))
 	if err := d.walk(KeyWalk{Slots: allSlots}, func(*KeyWalk) {}); err == nil {
 		t.Error("no error")
 	}

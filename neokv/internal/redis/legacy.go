@@ -8,7 +8,7 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file has legacy strings, which lie in the data keyspace (keys.Space.AppendLegacy). A key has a record in
+// This file has legacy strings, which lie in the data keyspace (keys.AppendLegacy). A key has a record in
 // redis_metadata or a legacy string, never both. A read finds the string where it is. The first write to the key deletes
 // it, and stores what it writes in redis_metadata. The region state says whether the region may hold any
 // (keys.RegionState.Legacy). Only then a look-up that has found no record calls legacyRecord, and a walk over keys goes
@@ -35,8 +35,8 @@ func legacyRecord(key []byte, get func(key []byte) ([]byte, bool, error)) (rec r
 
 // noLegacy reports whether a region certainly holds no legacy string. That is so if its range of the data keyspace is
 // empty. If collections have elements there, noLegacy cannot tell, and returns false.
-func noLegacy(v *engine.View, space keys.Space, slots topology.SlotRange) (bool, error) {
-	lower, upper := space.Bounds(keys.Data, slots)
+func noLegacy(v *engine.View, slots topology.SlotRange) (bool, error) {
+	lower, upper := keys.SlotBounds(keys.Data, slots)
 	it, err := v.Iter(lower, upper)
 	if err != nil {
 		return false, err
@@ -76,7 +76,7 @@ func legacySet(w *Writer, args [][]byte, out *Reply) error {
 	w.count(+1)
 	w.collected(slot)
 	w.State.Legacy = true
-	w.key = w.Space.AppendLegacy(w.key[:0], slot, key)
+	w.key = keys.AppendLegacy(w.key[:0], slot, key)
 	w.value = keys.AppendLegacyString(w.value[:0], expireMS, args[3])
 	out.OK()
 	return w.Batch.Set(w.key, w.value)

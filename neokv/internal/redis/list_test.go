@@ -262,7 +262,7 @@ func TestListRewritten(t *testing.T) {
 		if !slices.Equal(got, model) {
 			t.Errorf("%s: %d elements, want %d, or others", call, len(got), len(model))
 		}
-		value, _ := d.has(testSpace.AppendMetadataOf(nil, []byte("l")))
+		value, _ := d.has(metadataOf([]byte("l")))
 		m, err := keys.ParseMetadata([]byte(value))
 		if err != nil || m.Version != version || m.ExpireMS != start+50 || m.Size != uint64(len(model)) ||
 			m.Tail-m.Head != m.Size {
@@ -303,7 +303,7 @@ func TestListGap(t *testing.T) {
 		d.must(2, args...)
 		m, _ := d.list("l")
 		sub := subkey(m.Head + 1)
-		gone := testSpace.AppendSubkey(nil, topology.SlotOf([]byte("l")), []byte("l"), m.Version, sub[:])
+		gone := subkeyOf(topology.SlotOf([]byte("l")), []byte("l"), m.Version, sub[:])
 		if err := d.write(func(w *Writer) error { return w.Batch.Delete(gone) }); err != nil {
 			t.Fatal(err)
 		}

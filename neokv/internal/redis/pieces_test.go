@@ -350,7 +350,7 @@ func TestLongStringsAreReadWhole(t *testing.T) {
 		b := d.e.NewBatch()
 		b.Keep(rows)
 		d.state.ApplyIndex++
-		d.w.Batch, d.w.Space, d.w.State, d.w.Index = b, d.space, &d.state, d.state.ApplyIndex
+		d.w.Batch, d.w.State, d.w.Index = b, &d.state, d.state.ApplyIndex
 		if err := errors.Join(f(&d.w), d.w.Finish(), b.Commit(false)); err != nil {
 			t.Error(err)
 		}
@@ -374,7 +374,7 @@ func TestLongStringsAreReadWhole(t *testing.T) {
 					return
 				default:
 				}
-				r := Reader{View: d.e.NewLazyView(rows), Space: d.space, InstantMS: start, RegionTimeMS: start}
+				r := Reader{View: d.e.NewLazyView(rows), InstantMS: start, RegionTimeMS: start}
 				args := toArgs([]string{"get", "getrange"}[call%2], "k", "0", "-1")
 				run := Run{Calls: []Call{{data.Lookup(args[0]), args}}}
 				err := r.Execute(&run)
@@ -398,7 +398,7 @@ func TestLongStringsAreReadWhole(t *testing.T) {
 		write(func(w *Writer) error { // as the reclaimer does
 			for index := range uint64(10) {
 				sub := subkey(index)
-				if err := w.Batch.Delete(w.Space.AppendSubkey(nil, topology.SlotOf([]byte("k")), []byte("k"), last,
+				if err := w.Batch.Delete(subkeyOf(topology.SlotOf([]byte("k")), []byte("k"), last,
 					sub[:])); err != nil {
 					return err
 				}
@@ -426,7 +426,7 @@ func TestSweepsMeetLongStrings(t *testing.T) {
 		for call := range strings.SplitSeq(c.calls, "; ") {
 			d.must(2, strings.Fields(call)...)
 		}
-		x := ExpirySearch{Space: testSpace, Slots: allSlots, Limit: 100, Most: 100}
+		x := ExpirySearch{Slots: allSlots, Limit: 100, Most: 100}
 		v := d.e.NewView()
 		if err := x.Step(v, nil, start); err != nil || x.Collections != c.want {
 			t.Errorf("%s: %d collections, %v; want %d", c.calls, x.Collections, err, c.want)

@@ -91,7 +91,6 @@ type ReadSet struct {
 	Reads int    // in it
 
 	view    *engine.View
-	space   keys.Space
 	unblind uint64
 	records [keptRecords]keptRecord // of collections and long strings, that it has; a Writer keeps the same ones
 	reads   []byte                  // of the present call
@@ -102,8 +101,8 @@ type ReadSet struct {
 
 // Begin begins a read set on a view, which must stay open until the last call is added. unblind is that of
 // Call.LooksUp.
-func (s *ReadSet) Begin(v *engine.View, space keys.Space, unblind uint64) {
-	s.view, s.space, s.unblind, s.Bytes, s.Reads = v, space, unblind, s.Bytes[:0], 0
+func (s *ReadSet) Begin(v *engine.View, unblind uint64) {
+	s.view, s.unblind, s.Bytes, s.Reads = v, unblind, s.Bytes[:0], 0
 	for i := range s.records {
 		s.records[i].there = false
 	}
@@ -154,7 +153,7 @@ func (s *ReadSet) read(c *Call) error {
 		return nil
 	}
 	user := c.Args[s.places[0]]
-	s.key = s.space.AppendCollection(s.key[:0], keys.Data, topology.SlotOf(user), user, first.Version)
+	s.key = keys.AppendCollection(s.key[:0], keys.Data, topology.SlotOf(user), user, first.Version)
 	front, begun := len(s.key), false
 	from, step := what.Elements(c.Args)
 	for place := from; place < len(c.Args) && s.count < maxReads; place += step {
@@ -194,7 +193,7 @@ func (s *ReadSet) record(place int, user []byte, blind bool) (m keys.Metadata, e
 	if k.of(slot, user) {
 		return k.Metadata, nil
 	}
-	s.key = s.space.AppendMetadata(s.key[:0], slot, user)
+	s.key = keys.AppendMetadata(s.key[:0], slot, user)
 	b, there, err := s.view.GetAny(s.key)
 	if err != nil {
 		return m, err
@@ -284,9 +283,9 @@ func (w *Writer) Expect(args [][]byte, set []byte) (rest []byte, err error) {
 		}
 		slot := topology.SlotOf(user)
 		if element {
-			k.Key = append(w.Space.AppendCollection(k.Key[:0], keys.Data, slot, user, version), args[place]...)
+			k.Key = append(keys.AppendCollection(k.Key[:0], keys.Data, slot, user, version), args[place]...)
 		} else {
-			k.Key = w.Space.AppendMetadata(k.Key[:0], slot, user)
+			k.Key = keys.AppendMetadata(k.Key[:0], slot, user)
 		}
 	}
 	w.Batch.Expect(w.expected)

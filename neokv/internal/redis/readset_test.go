@@ -51,13 +51,13 @@ func TestReadSetIsHeeded(t *testing.T) {
 		call := Call{data.Lookup(args[0]), args}
 		v := other.e.NewView()
 		var set ReadSet
-		set.Begin(v, other.space, keys.AllSlots)
+		set.Begin(v, keys.AllSlots)
 		if err := set.Add(&call); err != nil {
 			t.Fatal(err)
 		}
 		v.Close()
 		b := here.e.NewBatch()
-		w := Writer{Batch: b, Space: here.space, State: &keys.RegionState{Slots: allSlots}}
+		w := Writer{Batch: b, State: &keys.RegionState{Slots: allSlots}}
 		*w.State = here.state
 		rest, err := w.Expect(args, set.Bytes)
 		var out Reply
@@ -88,7 +88,7 @@ func TestReadsOfEveryRow(t *testing.T) {
 	count := func(c *Call, unblind uint64, tell func(*Writer) error) int64 {
 		state := d.state
 		state.CollectedIn = unblind
-		w := Writer{Batch: d.e.NewBatch(), Space: d.space, State: &state, Index: state.ApplyIndex + 1}
+		w := Writer{Batch: d.e.NewBatch(), State: &state, Index: state.ApplyIndex + 1}
 		before := d.e.Lookups()
 		err := errors.Join(tell(&w), w.Run(c.Command, c.Args, new(Reply)), w.Finish())
 		w.Batch.Close() // the batch's looks count now
@@ -115,7 +115,7 @@ func TestReadsOfEveryRow(t *testing.T) {
 		for i, unblind := range []uint64{0, keys.AllSlots} {
 			var set ReadSet
 			v := d.e.NewView()
-			set.Begin(v, d.space, unblind)
+			set.Begin(v, unblind)
 			err := set.Add(c)
 			v.Close()
 			if err != nil {
@@ -213,7 +213,7 @@ func (d *region) named(c *Call) (records, elements []engine.Known) {
 	places := c.Command.AppendKeys(nil, c.Args)
 	for i, place := range places {
 		user := c.Args[place]
-		k := look(d.space.AppendMetadataOf(nil, user))
+		k := look(metadataOf(user))
 		if len(k.Value) > maxFound {
 			continue
 		}
@@ -229,7 +229,7 @@ func (d *region) named(c *Call) (records, elements []engine.Known) {
 			continue
 		}
 		for _, sub := range c.Args[place+1:] {
-			e := look(d.space.AppendSubkey(nil, slotOf(string(user)), user, m.Version, sub))
+			e := look(subkeyOf(slotOf(string(user)), user, m.Version, sub))
 			if len(e.Value) <= maxFound {
 				elements = append(elements, e)
 			}
@@ -266,7 +266,7 @@ func TestReadSetIsBounded(t *testing.T) {
 		}
 	}
 	var set ReadSet
-	set.Begin(nil, d.space, 0)
+	set.Begin(nil, 0)
 	add(&set, "append", "long", "x")
 	add(&set, "hincrby", "h", "long", "1")
 	add(&set, "hset", "h", "long", "1") // the record is there already, and of the field only whether it is there
@@ -277,7 +277,7 @@ func TestReadSetIsBounded(t *testing.T) {
 	for i := range 2 * maxReads {
 		many = append(many, fmt.Sprint("k", i))
 	}
-	set.Begin(nil, d.space, 0)
+	set.Begin(nil, 0)
 	if add(&set, many...); set.Reads != maxReads {
 		t.Errorf("%d reads of one call; want %d", set.Reads, maxReads)
 	}
@@ -301,7 +301,7 @@ func FuzzReadSet(f *testing.F) {
 		args = args[:1+len(set)%4]
 		b := d.e.NewBatch()
 		defer b.Close()
-		w := Writer{Batch: b, Space: d.space, State: &keys.RegionState{Slots: allSlots}}
+		w := Writer{Batch: b, State: &keys.RegionState{Slots: allSlots}}
 		for err := error(nil); err == nil && len(set) > 0; {
 			before := len(set)
 			if set, err = w.Expect(args, set); err == nil && len(set) >= before {

@@ -68,7 +68,7 @@ func (r *Reader) find(slot topology.Slot, key []byte, get func([]byte) ([]byte, 
 	if r.key == nil {
 		r.key = r.room[:0]
 	}
-	r.key = r.Space.AppendMetadata(r.key[:0], slot, key)
+	r.key = keys.AppendMetadata(r.key[:0], slot, key)
 	b, ok, err := get(r.key)
 	switch {
 	case err != nil:
@@ -119,7 +119,7 @@ func (w *Writer) find(slot topology.Slot, key []byte, get func([]byte) ([]byte, 
 		rec.Metadata, rec.stored = k.Metadata, true
 		return w.judge(rec), nil
 	}
-	w.key = w.Space.AppendMetadata(w.key[:0], slot, key)
+	w.key = keys.AppendMetadata(w.key[:0], slot, key)
 	b, ok, err := get(w.key)
 	switch {
 	case err != nil:
@@ -206,7 +206,7 @@ func (w *Writer) settle(k *keptRecord) (err error) {
 }
 
 func (w *Writer) writeRecord(slot topology.Slot, key []byte, m *keys.Metadata) error {
-	w.key = w.Space.AppendMetadata(w.key[:0], slot, key)
+	w.key = keys.AppendMetadata(w.key[:0], slot, key)
 	w.value = m.Append(w.value[:0])
 	return w.Batch.Set(w.key, w.value)
 }
@@ -276,14 +276,14 @@ func (w *Writer) replace(key []byte, old *record, value []byte) error {
 	slot := topology.SlotOf(key)
 	w.forget(slot, key)
 	if old.legacy {
-		w.key = w.Space.AppendLegacy(w.key[:0], slot, key)
+		w.key = keys.AppendLegacy(w.key[:0], slot, key)
 		if err := w.Batch.Delete(w.key); err != nil {
 			return err
 		}
 	}
 	if old.stored && old.Apart() {
 		o := keys.Orphan{
-			Space: w.Space, Slot: slot, User: key,
+			Slot: slot, User: key,
 			Version: old.Version, Type: old.Type, Size: elementsOf(&old.Metadata),
 		}
 		w.key = o.AppendKey(w.key[:0])
@@ -296,7 +296,7 @@ func (w *Writer) replace(key []byte, old *record, value []byte) error {
 		w.Orphans.Collections++
 		w.Orphans.Elements += o.Size
 	}
-	w.key = w.Space.AppendMetadata(w.key[:0], slot, key)
+	w.key = keys.AppendMetadata(w.key[:0], slot, key)
 	if value == nil {
 		if !old.stored {
 			return nil

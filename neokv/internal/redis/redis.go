@@ -167,7 +167,6 @@ func (r *Run) Reset() {
 // Reader gives read commands access to a region: they read from its View. One goroutine may use it at a time.
 type Reader struct {
 	View  *engine.View
-	Space keys.Space
 	Slots topology.SlotRange // the region's
 	// InstantMS is the leader's time at the start of the read. RegionTimeMS is the region time, loaded before View was
 	// opened.
@@ -198,7 +197,6 @@ type Reader struct {
 // state. The Writer keeps back records of collections and counts of sorted sets; Finish writes them to the batch.
 type Writer struct {
 	Batch *engine.Batch
-	Space keys.Space
 	State *keys.RegionState // State.TimeMS is the time of this entry
 	Index uint64            // apply index of this entry
 	// VersionBase is the entry's base for the versions of new collections.

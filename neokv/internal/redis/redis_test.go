@@ -385,7 +385,7 @@ func TestWrongType(t *testing.T) {
 			object refcount k => 1
 			keys * => ["k"]
 			dbsize => 1`)
-		if got, _ := d.has(testSpace.AppendMetadataOf(nil,
+		if got, _ := d.has(metadataOf(
 			[]byte("k"))); got != string(ptr(planted(ty, 0, 5, 3)).Append(nil)) {
 			t.Errorf("%s: the record has changed: %q", name, got)
 		}
@@ -418,7 +418,7 @@ func TestOrphans(t *testing.T) {
 		d.scenario("set from v => OK")
 		d.plant("k", planted(keys.Hash, c.expireMS, 77, 3))
 		d.must(2, strings.Fields(c.call)...)
-		o := keys.Orphan{Space: testSpace, Slot: topology.SlotOf([]byte("k")), User: []byte("k"), Version: 77,
+		o := keys.Orphan{Slot: topology.SlotOf([]byte("k")), User: []byte("k"), Version: 77,
 			Type: keys.Hash, Size: 3}
 		got, ok := d.has(o.AppendKey(nil))
 		if ok != c.orphan || ok && got != string(o.Append(nil)) {
@@ -519,7 +519,7 @@ func TestBlindSet(t *testing.T) {
 			{"a legacy string in another slot", func(d *region) { d.must(2, "neokv", "legacyset", "j", "v") }, false},
 		} {
 			d := newRegion(t)
-			d.put(testSpace.AppendMetadataOf(nil, []byte("k")), []byte("garbage"))
+			d.put(metadataOf([]byte("k")), []byte("garbage"))
 			x.plant(d)
 			err := d.call(bytes.Fields([]byte(c.call)), &Reply{})
 			if want := c.blind && !x.look; (err == nil) != want {
@@ -618,14 +618,14 @@ func TestKeyCount(t *testing.T) {
 // TestFlushClears: nothing of the region stays, and a region beside it keeps everything.
 func TestFlushClears(t *testing.T) {
 	d := newRegion(t)
-	beside := keys.Space{ID: testSpace.ID + 1, Index: testSpace.Index}
 	mine := [][]byte{
-		testSpace.AppendSubkey(nil, 5, []byte("h"), 9, []byte("field")),
-		testSpace.AppendScoreKey(nil, 16383, []byte("z"), 9, 1.5, []byte("m")), legacyKey("old"),
-		testSpace.AppendMetadata(nil, 0, []byte("a")), testSpace.AppendMetadata(nil, 16383, []byte("\xff\xff")),
+		subkeyOf(5, []byte("h"), 9, []byte("field")),
+		scoreKeyOf(16383, []byte("z"), 9, 1.5, []byte("m")), legacyKey("old"),
+		keys.AppendMetadata(nil, 0, []byte("a")), keys.AppendMetadata(nil, 16383, []byte("\xff\xff")),
 	}
-	others := [][]byte{beside.AppendMetadata(nil, 0, nil), beside.AppendSubkey(nil, 0, nil, 0, nil),
+	others := [][]byte{keys.AppendMetadata(nil, 0, nil), keys.AppendCollection(nil, keys.Data, 0, nil, 0),
 		{byte(keys.MetaInfo), byte(keys.CategoryOrphan) + 1}}
+	others[0][8], others[1][8] = 2, 2 // of another space
 	for _, k := range append(mine, others...) {
 		d.put(k, []byte("x"))
 	}
@@ -805,7 +805,7 @@ func BenchmarkDeletion(b *testing.B) {
 			for b.Loop() {
 				for k := range 64 {
 					binary.BigEndian.PutUint32(args[1][4:], uint32(k))
-					d.put(testSpace.AppendMetadataOf(nil, args[1]), value)
+					d.put(metadataOf(args[1]), value)
 				}
 				before := time.Now()
 				if err := d.write(func(w *Writer) error {

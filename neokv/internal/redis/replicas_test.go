@@ -77,7 +77,7 @@ func (w *replicas) apply(d *region, b *engine.Batch, e *logEntry, out *Reply,
 	d.state.ApplyIndex, d.state.TimeMS = e.index, max(d.state.TimeMS, e.timeMS)
 	reads := e.reads
 	for i := range e.calls {
-		d.w.Batch, d.w.Space, d.w.State, d.w.Index, d.w.VersionBase = b, d.space, &d.state, e.index, e.version
+		d.w.Batch, d.w.State, d.w.Index, d.w.VersionBase = b, &d.state, e.index, e.version
 		out.Buf = out.Buf[:0]
 		var err error
 		if reads, err = d.w.Expect(e.calls[i].Args, reads); err != nil {
@@ -141,7 +141,7 @@ func (w *replicas) readAhead(calls []Call) []byte {
 	}
 	v := w.leader.e.NewView()
 	defer v.Close()
-	w.set.Begin(v, w.leader.space, w.leader.state.CollectedIn)
+	w.set.Begin(v, w.leader.state.CollectedIn)
 	for i := range calls {
 		if err := w.set.Add(&calls[i]); err != nil {
 			w.Fatalf("%q: %v", calls[i].Args, err)
@@ -282,7 +282,7 @@ func orphan(all map[string]string, key string) bool {
 		return false
 	}
 	version, _, ok := k.Subkey()
-	o := keys.Orphan{Space: k.Space, Slot: k.Slot, User: k.User, Version: version}
+	o := keys.Orphan{Slot: k.Slot, User: k.User, Version: version}
 	_, deleted := all[string(o.AppendKey(nil))]
 	return ok && deleted
 }
@@ -314,7 +314,7 @@ func sound(all map[string]string) error {
 			if err != nil {
 				return err
 			}
-			id := name(o.Space.AppendMetadata(nil, o.Slot, o.User), o.Version)
+			id := name(keys.AppendMetadata(nil, o.Slot, o.User), o.Version)
 			if named[id] != nil {
 				return fmt.Errorf("key %q: version %d is named twice", o.User, o.Version)
 			}
@@ -331,7 +331,7 @@ func sound(all map[string]string) error {
 			return err
 		}
 		if k.Legacy() {
-			if _, both := all[string(k.Space.AppendMetadata(nil, k.Slot, k.User))]; both {
+			if _, both := all[string(keys.AppendMetadata(nil, k.Slot, k.User))]; both {
 				return fmt.Errorf("key %q: a legacy string beside a record", k.User)
 			}
 			continue
@@ -349,9 +349,9 @@ func sound(all map[string]string) error {
 		case ks == keys.ZSetRank:
 		case ks == keys.ZSetScore:
 			c.scores++
-			_, score, member, ok := k.ScoreKey()
-			stored, there := all[string(k.Space.AppendSubkey(nil, k.Slot, k.User, version, member))]
-			if !ok || !there || keys.Score([]byte(stored)) != score || math.IsNaN(score) ||
+			_, score, member := parseScoreKey(k)
+			stored, there := all[string(subkeyOf(k.Slot, k.User, version, member))]
+			if !there || keys.Score([]byte(stored)) != score || math.IsNaN(score) ||
 				value != string(keys.ScoreSign(keys.Score([]byte(stored)))) {
 				return fmt.Errorf("key %q: member %q: score %v, %q, and %q as a value", k.User, member, score, value,
 					stored)

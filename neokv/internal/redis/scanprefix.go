@@ -122,7 +122,7 @@ func (s *prefixScan) open() (refusal string, err error) {
 
 // addHeads adds the heads of one keyspace: it goes from each length that keys of the slot have to the next.
 func (s *prefixScan) addHeads(d *side, ks keys.Keyspace) (refusal string, err error) {
-	lower, upper := s.r.Space.Bounds(ks, topology.SlotRange{First: s.slot, Last: s.slot})
+	lower, upper := keys.SlotBounds(ks, topology.SlotRange{First: s.slot, Last: s.slot})
 	if d.iter, err = s.r.View.Iter(lower, upper); err != nil {
 		return "", err
 	}
@@ -154,7 +154,7 @@ func (s *prefixScan) addHeads(d *side, ks keys.Keyspace) (refusal string, err er
 // seek moves a side to the first key of at least a length that, if it has this length, is not below from.
 func (s *prefixScan) seek(d *side, ks keys.Keyspace, length int, from []byte) (user []byte, ok bool, err error) {
 	s.seeks++
-	d.seek = s.r.Space.AppendSlot(d.seek[:0], ks, s.slot)
+	d.seek = keys.AppendSlot(d.seek[:0], ks, s.slot)
 	d.seek = binary.BigEndian.AppendUint32(d.seek, uint32(length))
 	if len(from) <= length {
 		d.seek = append(d.seek, from...)
@@ -180,7 +180,7 @@ func (s *prefixScan) next() (user []byte, rec record, err error) {
 	h := &s.heads[0]
 	s.user, s.taken = append(s.user[:0], h.user...), true
 	if h.data {
-		h.of.seek = s.r.Space.AppendMetadata(h.of.seek[:0], s.slot, s.user)
+		h.of.seek = keys.AppendMetadata(h.of.seek[:0], s.slot, s.user)
 		rec, err = legacyRecord(h.of.seek, s.r.View.Get)
 	} else {
 		if u, ok := h.of.user(); !ok || !bytes.Equal(u, h.user) {
@@ -219,7 +219,7 @@ func (s *prefixScan) advance() (err error) {
 		if h.data {
 			ks = keys.Data
 		}
-		d.seek = keys.Successor(s.r.Space.AppendUserKey(d.seek[:0], ks, s.slot, h.user))
+		d.seek = keys.Successor(keys.AppendUserKey(d.seek[:0], ks, s.slot, h.user))
 		err = d.place(d.iter.SeekGE(d.seek))
 	}
 	if err != nil {

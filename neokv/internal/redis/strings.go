@@ -312,7 +312,7 @@ func (w *Writer) setBlind(slot topology.Slot, key []byte, expireMS uint64, value
 	w.State.KeysExact = false // nobody knows whether the key is new
 	w.notice(expireMS)
 	op := w.Batch.SetDeferred(keys.UserKeyOffset+len(key), keys.StringLen(len(value)))
-	w.Space.AppendMetadata(op.Key[:0], slot, key)
+	keys.AppendMetadata(op.Key[:0], slot, key)
 	keys.AppendString(op.Value[:0], expireMS, value)
 	return op.Finish()
 }

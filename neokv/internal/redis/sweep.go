@@ -28,7 +28,7 @@ func (s *ExpirySearch) Sweep(v *engine.View, from []byte, legacy bool) (none boo
 		return false, err
 	}
 	if legacy {
-		return noLegacy(v, s.Space, s.Slots)
+		return noLegacy(v, s.Slots)
 	}
 	return true, nil
 }

@@ -21,7 +21,7 @@ func recount(slot topology.Slot, user []byte, version uint64, order []string,
 	scores map[string]float64) map[string]string {
 	want := map[string]string{}
 	at := func(kind keys.RankKind) []byte {
-		return append(testSpace.AppendCollection(nil, keys.ZSetRank, slot, user, version), byte(kind))
+		return append(keys.AppendCollection(nil, keys.ZSetRank, slot, user, version), byte(kind))
 	}
 	group, counts := at(keys.RankGroup), []uint64{0}
 	for _, member := range order {
@@ -54,7 +54,7 @@ func (d *region) reclaim() {
 				return err
 			}
 			for _, ks := range Spaces(o.Type, o.Size) {
-				lower := testSpace.AppendCollection(nil, ks, o.Slot, o.User, o.Version)
+				lower := keys.AppendCollection(nil, ks, o.Slot, o.User, o.Version)
 				if err := w.Batch.DeleteRange(lower, keys.Successor(bytes.Clone(lower))); err != nil {
 					return err
 				}
@@ -91,11 +91,11 @@ func (d *region) ranked() (all map[string]map[string]float64, orders map[string]
 			return cmp.Or(cmp.Compare(scores[a], scores[b]), cmp.Compare(a, b))
 		})
 		slot := topology.SlotOf([]byte(user))
-		m, err := keys.ParseMetadata([]byte(stored[string(testSpace.AppendMetadata(nil, slot, []byte(user)))]))
+		m, err := keys.ParseMetadata([]byte(stored[string(keys.AppendMetadata(nil, slot, []byte(user)))]))
 		if err != nil {
 			d.t.Fatal(err)
 		}
-		front := string(testSpace.AppendCollection(nil, keys.ZSetRank, slot, []byte(user), m.Version))
+		front := string(keys.AppendCollection(nil, keys.ZSetRank, slot, []byte(user), m.Version))
 		has := got[front]
 		delete(got, front)
 		if has == nil && len(scores) <= countFrom {
@@ -123,7 +123,7 @@ func TestRanks(t *testing.T) {
 	pools := map[uint64][]string{}            // by version
 	names := []string{"{t}a", "{t}b", "{t}c"} // all members of c have one score
 	version := func(name string) uint64 {
-		value, ok := d.has(testSpace.AppendMetadataOf(nil, []byte(name)))
+		value, ok := d.has(metadataOf([]byte(name)))
 		if !ok {
 			return 0
 		}

@@ -64,14 +64,14 @@ func (d *region) zsets() map[string]map[string]float64 {
 			}
 			continue
 		}
-		n, score, member, _ := parsed.ScoreKey()
+		n, score, member := parseScoreKey(parsed)
 		if _, ok := sizes[version{user, n}]; !ok {
 			continue
 		}
 		indexed[user]++
-		at := testSpace.AppendSubkey(nil, parsed.Slot, parsed.User, n, member)
+		at := subkeyOf(parsed.Slot, parsed.User, n, member)
 		value, ok := stored[string(at)]
-		if !ok || string(testSpace.AppendScoreKey(nil, parsed.Slot, parsed.User, n, keys.Score([]byte(value)),
+		if !ok || string(scoreKeyOf(parsed.Slot, parsed.User, n, keys.Score([]byte(value)),
 			member)) != k || string(keys.ScoreSign(keys.Score([]byte(value)))) != v {
 			d.t.Errorf("%q: the index has %q with score %v and %q, its element is %x, %v", user, member, score, v,
 				value, ok)
@@ -139,7 +139,7 @@ func TestZSetBytes(t *testing.T) {
 	d := newRegion(t)
 	d.w.VersionBase = 1000
 	slot := keys.RedisKey{}.Slot
-	if k, err := keys.ParseRedis(testSpace.AppendMetadataOf(nil, []byte("z"))); err == nil {
+	if k, err := keys.ParseRedis(metadataOf([]byte("z"))); err == nil {
 		slot = k.Slot
 	}
 	check := func(when string, size uint64, members map[string]float64) {
@@ -147,12 +147,12 @@ func TestZSetBytes(t *testing.T) {
 		want := map[string]string{}
 		if size > 0 {
 			m := keys.Metadata{Type: keys.ZSet, Version: 1001, Size: size}
-			want[string(testSpace.AppendMetadata(nil, slot, []byte("z")))] = string(m.Append(nil))
+			want[string(keys.AppendMetadata(nil, slot, []byte("z")))] = string(m.Append(nil))
 		}
 		for member, score := range members {
-			want[string(testSpace.AppendSubkey(nil, slot, []byte("z"), 1001, []byte(member)))] = string(
+			want[string(subkeyOf(slot, []byte("z"), 1001, []byte(member)))] = string(
 				keys.AppendScore(nil, score))
-			want[string(testSpace.AppendScoreKey(nil, slot, []byte("z"), 1001, score, []byte(member)))] = ""
+			want[string(scoreKeyOf(slot, []byte("z"), 1001, score, []byte(member)))] = ""
 		}
 		if got := d.stored(); !maps.Equal(got, want) {
 			t.Errorf("%s:\n got %q\nwant %q", when, got, want)
@@ -171,10 +171,10 @@ func TestZSetBytes(t *testing.T) {
 	zero, negative := keys.AppendScore(nil, 0), keys.AppendScore(nil, math.Copysign(0, -1))
 	slot = topology.SlotOf([]byte("y"))
 	m := keys.Metadata{Type: keys.ZSet, Version: 1002, Size: 2, Skiplist: true}
-	want := map[string]string{string(testSpace.AppendMetadata(nil, slot, []byte("y"))): string(m.Append(nil))}
+	want := map[string]string{string(keys.AppendMetadata(nil, slot, []byte("y"))): string(m.Append(nil))}
 	for _, member := range []string{long, "n"} {
-		want[string(testSpace.AppendSubkey(nil, slot, []byte("y"), 1002, []byte(member)))] = string(negative)
-		index := append(testSpace.AppendCollection(nil, keys.ZSetScore, slot, []byte("y"), 1002), zero...)
+		want[string(subkeyOf(slot, []byte("y"), 1002, []byte(member)))] = string(negative)
+		index := append(keys.AppendCollection(nil, keys.ZSetScore, slot, []byte("y"), 1002), zero...)
 		want[string(index)+member] = "-"
 	}
 	if got := d.stored(); !maps.Equal(got, want) {

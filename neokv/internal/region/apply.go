@@ -124,7 +124,7 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 		m.lazy = nil
 	}
 	w := &m.writer
-	w.Batch, w.Space, w.State, w.SoonestMS = m.newBatch(), m.o.Space, &m.state, redis.NoExpiry
+	w.Batch, w.State, w.SoonestMS = m.newBatch(), &m.state, redis.NoExpiry
 	w.Orphans, w.Flushed = redis.Orphans{}, false
 	w.PopMemory, w.MapOrder = m.o.PopMemory, m.o.Mistakes.MapOrder
 	for i := range entries {
@@ -408,7 +408,7 @@ func (m *machine) run(w *redis.Writer, h *entryHeader, commands []byte, b *propo
 			return err
 		}
 		if m.o.Mistakes.FlushSpace && (row.Name == "flushdb" || row.Name == "flushall") {
-			if err := w.Batch.DeleteSlots(m.o.Space, topology.SlotRange{Last: topology.SlotCount - 1}); err != nil {
+			if err := w.Batch.DeleteSlots(topology.SlotRange{Last: topology.SlotCount - 1}); err != nil {
 				return err
 			}
 		}

@@ -205,7 +205,7 @@ func (m *machine) split(w *redis.Writer, args [][]byte, out *redis.Reply) error 
 	}
 	if m.o.Mistakes.EmptyChild {
 		if m.o.Store != c.Peers[0].Store {
-			if err := b.DeleteSlots(m.o.Space, c.Slots); err != nil {
+			if err := b.DeleteSlots(c.Slots); err != nil {
 				return err
 			}
 		}

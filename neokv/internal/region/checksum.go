@@ -187,7 +187,7 @@ func (x *sums) sumOf(s *sum) (string, error) {
 	d := &digest{pinned: s.pinned, hash: sha256.New()}
 	d.add(keys.AppendRegionState(nil, x.o.Region.ID), s.state)
 	for _, ks := range []keys.Keyspace{keys.RedisMetadata, keys.Data, keys.ZSetScore} {
-		lower, upper := x.o.Space.Bounds(ks, s.slots)
+		lower, upper := keys.SlotBounds(ks, s.slots)
 		for lower != nil {
 			begin := time.Now()
 			next, err := d.step(lower, upper)

@@ -68,26 +68,25 @@ func (r still) records(t testing.TB, index uint64, records map[string]string) st
 
 // TestChecksumCounts changes one record at a time: the checksum changes if a command could see that, and only then.
 func TestChecksumCounts(t *testing.T) {
-	s := testSpace
 	slot := snapshotRegion.Slots.First
 	meta := func(user string, kind keys.Type) (string, string) {
 		m := keys.Metadata{Type: kind, Version: 5, Size: 1}
-		return string(s.AppendMetadata(nil, slot, []byte(user))), string(m.Append(nil))
+		return string(keys.AppendMetadata(nil, slot, []byte(user))), string(m.Append(nil))
 	}
 	base := map[string]string{}
 	add := func(k, v string) { base[k] = v }
 	add(meta("h", keys.Hash))
 	add(meta("z", keys.ZSet))
 	add(meta("l", keys.String))
-	add(string(s.AppendMetadata(nil, slot, []byte("s"))), string(keys.AppendString(nil, 0, []byte("v"))))
+	add(string(keys.AppendMetadata(nil, slot, []byte("s"))), string(keys.AppendString(nil, 0, []byte("v"))))
 	for i := range 2 * sumStepRecords { // more than a step
-		add(string(s.AppendSubkey(nil, slot, []byte("h"), 5, fmt.Appendf(nil, "f%d", i))), "v")
+		add(string(subkeyOf(slot, []byte("h"), 5, fmt.Appendf(nil, "f%d", i))), "v")
 	}
-	add(string(s.AppendScoreKey(nil, slot, []byte("z"), 5, 1, []byte("m"))), "")
-	add(string(s.AppendSubkey(nil, slot, []byte("z"), 5, []byte("m"))), "12345678")
-	add(string(s.AppendLegacy(nil, slot, []byte("old"))), "12345678v")
+	add(string(scoreKeyOf(slot, []byte("z"), 5, 1, []byte("m"))), "")
+	add(string(subkeyOf(slot, []byte("z"), 5, []byte("m"))), "12345678")
+	add(string(keys.AppendLegacy(nil, slot, []byte("old"))), "12345678v")
 	piece := func(version, index uint64) string {
-		return string(s.AppendSubkey(nil, slot, []byte("l"), version, binary.BigEndian.AppendUint64(nil, index)))
+		return string(subkeyOf(slot, []byte("l"), version, binary.BigEndian.AppendUint64(nil, index)))
 	}
 	add(piece(5, 0), "v")
 
@@ -97,33 +96,32 @@ func TestChecksumCounts(t *testing.T) {
 		return r.records(t, 50, records)
 	}
 	want := sum(base)
-	outside := keys.Space{ID: testSpace.ID + 1, Index: 1}
-	orphan := keys.Orphan{Space: s, Slot: slot, User: []byte("h"), Version: 4}
+	orphan := keys.Orphan{Slot: slot, User: []byte("h"), Version: 4}
 	for _, x := range []struct {
 		name, key, value string
 		counts           bool
 	}{
-		{"a string's value", string(s.AppendMetadata(nil, slot, []byte("s"))),
+		{"a string's value", string(keys.AppendMetadata(nil, slot, []byte("s"))),
 			string(keys.AppendString(nil, 0, []byte("w"))), true},
-		{"a string's expiry", string(s.AppendMetadata(nil, slot, []byte("s"))),
+		{"a string's expiry", string(keys.AppendMetadata(nil, slot, []byte("s"))),
 			string(keys.AppendString(nil, 1, []byte("v"))), true},
-		{"one more string", string(s.AppendMetadata(nil, slot, []byte("t"))), string(keys.AppendString(nil, 0, nil)),
+		{"one more string", string(keys.AppendMetadata(nil, slot, []byte("t"))), string(keys.AppendString(nil, 0, nil)),
 			true},
-		{"a field", string(s.AppendSubkey(nil, slot, []byte("h"), 5, []byte("f5000"))), "w", true},
-		{"one more field", string(s.AppendSubkey(nil, slot, []byte("h"), 5, []byte("zz"))), "", true},
-		{"a field of an old version", string(s.AppendSubkey(nil, slot, []byte("h"), 4, []byte("f"))), "v", false},
-		{"a field of no hash", string(s.AppendSubkey(nil, slot, []byte("hh"), 5, []byte("f"))), "v", false},
-		{"a field of a string", string(s.AppendSubkey(nil, slot, []byte("s"), 0, []byte("f"))), "v", false},
+		{"a field", string(subkeyOf(slot, []byte("h"), 5, []byte("f5000"))), "w", true},
+		{"one more field", string(subkeyOf(slot, []byte("h"), 5, []byte("zz"))), "", true},
+		{"a field of an old version", string(subkeyOf(slot, []byte("h"), 4, []byte("f"))), "v", false},
+		{"a field of no hash", string(subkeyOf(slot, []byte("hh"), 5, []byte("f"))), "v", false},
+		{"a field of a string", string(subkeyOf(slot, []byte("s"), 0, []byte("f"))), "v", false},
 		{"a piece", piece(5, 0), "w", true},
 		{"one more piece", piece(5, 1), "w", true},
 		{"a piece of an old version", piece(4, 0), "w", false},
-		{"a score", string(s.AppendScoreKey(nil, slot, []byte("z"), 5, 2, []byte("m"))), "", true},
-		{"a score of an old version", string(s.AppendScoreKey(nil, slot, []byte("z"), 4, 1, []byte("m"))), "", false},
-		{"a score of a hash", string(s.AppendScoreKey(nil, slot, []byte("h"), 5, 1, []byte("m"))), "", false},
-		{"a legacy string", string(s.AppendLegacy(nil, slot, []byte("old"))), "12345678w", true},
+		{"a score", string(scoreKeyOf(slot, []byte("z"), 5, 2, []byte("m"))), "", true},
+		{"a score of an old version", string(scoreKeyOf(slot, []byte("z"), 4, 1, []byte("m"))), "", false},
+		{"a score of a hash", string(scoreKeyOf(slot, []byte("h"), 5, 1, []byte("m"))), "", false},
+		{"a legacy string", string(keys.AppendLegacy(nil, slot, []byte("old"))), "12345678w", true},
 		{"an orphan record", string(orphan.AppendKey(nil)), "", false},
-		{"another region", string(outside.AppendMetadata(nil, slot, []byte("s"))), "", false},
-		{"another slot", string(s.AppendMetadata(nil, snapshotRegion.Slots.Last+1, []byte("s"))), "", false},
+		{"another region", string(elsewhere(2, keys.AppendMetadata(nil, slot, []byte("s")))), "", false},
+		{"another slot", string(keys.AppendMetadata(nil, snapshotRegion.Slots.Last+1, []byte("s"))), "", false},
 	} {
 		changed := map[string]string{x.key: x.value}
 		for k, v := range base {
@@ -135,7 +133,7 @@ func TestChecksumCounts(t *testing.T) {
 			t.Errorf("%s: the checksum changed %v; want %v", x.name, got != want, x.counts)
 		}
 	}
-	delete(base, string(s.AppendSubkey(nil, slot, []byte("h"), 5, []byte("f0"))))
+	delete(base, string(subkeyOf(slot, []byte("h"), 5, []byte("f0"))))
 	if sum(base) == want {
 		t.Error("a field less: the checksum did not change")
 	}

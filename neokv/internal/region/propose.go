@@ -250,7 +250,7 @@ func (x *proposer) readAhead(b *proposal) (base uint64, ok bool) {
 	base = x.applied.Load()
 	view := x.o.Engine.NewLazyView(x.rows)
 	defer view.Close()
-	b.reads.Begin(view, x.o.Space, unblind)
+	b.reads.Begin(view, unblind)
 	for rest := b.buf[entryHeaderBytes:]; len(rest) > 0; {
 		var err error
 		if b.args, rest, err = parseCall(rest, b.args[:0]); err == nil {

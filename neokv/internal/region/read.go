@@ -99,7 +99,7 @@ func (x *reader) read(run *redis.Run, deadline time.Time, anywhere bool) error {
 			return ErrBounds
 		}
 		rd := readers.Get().(*redis.Reader)
-		rd.Space, rd.Slots, rd.Legacy, rd.Cursors = x.o.Space, bounds.Slots, x.legacy.Load(), &x.cursors
+		rd.Slots, rd.Legacy, rd.Cursors = bounds.Slots, x.legacy.Load(), &x.cursors
 		rd.Ahead, rd.Hits, rd.Misses = false, 0, 0
 		rd.RegionTimeMS, rd.Region, rd.Index = x.regionTime.Load(), x.o.Region.ID, x.applied.Load()
 		rd.InstantMS = rd.RegionTimeMS

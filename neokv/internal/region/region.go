@@ -47,7 +47,6 @@ func (e *UnknownOutcome) Error() string { return "write outcome unknown: " + e.R
 // Options of a replica.
 type Options struct {
 	Region  topology.Region
-	Space   keys.Space
 	Store   topology.StoreID
 	Replica topology.ReplicaID
 	Engine  *engine.Engine

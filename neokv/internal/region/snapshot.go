@@ -102,9 +102,9 @@ func (m *machine) save(x *export, out io.Writer, stop <-chan struct{}) (err erro
 func (m *machine) spans(slots topology.SlotRange) (spans []engine.Span) {
 	add := func(lower, upper []byte) { spans = append(spans, engine.Span{Lower: lower, Upper: upper}) }
 	for _, ks := range keys.RegionKeyspaces {
-		add(m.o.Space.Bounds(ks, slots))
+		add(keys.SlotBounds(ks, slots))
 	}
-	add(m.o.Space.OrphanBounds(slots))
+	add(keys.OrphanBounds(slots))
 	return spans
 }
 

@@ -27,10 +27,9 @@ type still struct {
 	fs *disk.FS
 }
 
-var snapshotRegion = topology.Region{ID: 3, Slots: topology.SlotRange{First: 4096, Last: 12287}}
+var snapshotRegion = topology.Region{ID: 3, Slots: topology.SlotRange{First: 4096, Last: 12287}, Version: 1}
 
 // testSpace is where the region's data is.
-var testSpace = keys.Space{ID: keys.DataSpace, Index: 1}
 
 func openStill(t testing.TB, fs *disk.FS) still { return openStillOf(t, fs, snapshotRegion) }
 
@@ -43,7 +42,7 @@ func openStillOf(t testing.TB, fs *disk.FS, region topology.Region) still {
 		t.Fatal(err)
 	}
 	r := New(Options{
-		Region: region, Space: testSpace, Store: 1, Engine: e, Failed: fs.Failed, Fence: fs.Fence,
+		Region: region, Store: 1, Engine: e, Failed: fs.Failed, Fence: fs.Fence,
 		Knobs: settings.RaftKnobs{RaftConstants: settings.RaftConstants{SnapshotBytes: 1 << 30}},
 	})
 	if _, err := r.machine.Open(nil); err != nil {
@@ -68,18 +67,19 @@ func (r still) fill(t testing.TB, random *rand.Rand, index uint64, n int) {
 	for range n {
 		user := fmt.Appendf(nil, "%d", random.IntN(3*n))
 		slot := topology.SlotOf(user)
-		s := keys.Space{ID: int64(random.IntN(3)), Index: 1}
-		set(s.AppendMetadata(nil, slot, user))
+		space := byte(random.IntN(3)) // 1 is the region's
+		set(elsewhere(space, keys.AppendMetadata(nil, slot, user)))
 		switch random.IntN(4) {
 		case 0:
-			set(s.AppendLegacy(nil, slot, user))
+			set(elsewhere(space, keys.AppendLegacy(nil, slot, user)))
 		case 1:
-			set(s.AppendSubkey(nil, slot, user, 5, []byte("field")))
+			set(elsewhere(space, subkeyOf(slot, user, 5, []byte("field"))))
 		case 2:
-			set(s.AppendScoreKey(nil, slot, user, 5, 0.5, []byte("member")))
+			key := keys.AppendCollection(nil, keys.ZSetScore, slot, user, 5)
+			set(elsewhere(space, keys.AppendPlace(key, 0.5, []byte("member"))))
 		case 3:
-			orphan := keys.Orphan{Space: s, Slot: slot, User: user, Version: random.Uint64()}
-			set(orphan.AppendKey(nil))
+			orphan := keys.Orphan{Slot: slot, User: user, Version: random.Uint64()}
+			set(elsewhere(space, orphan.AppendKey(nil)))
 		}
 	}
 	r.machine.state = keys.RegionState{
@@ -460,4 +460,24 @@ func FuzzSnapshot(f *testing.F) {
 		defer again.close(t)
 		holds(again, "behind a power cut")
 	})
+}
+
+// elsewhere moves a key of Redis data, or of an orphan record, to another space.
+func elsewhere(space byte, key []byte) []byte {
+	at := keys.PrefixLen - 9
+	if key[0] == byte(keys.MetaInfo) {
+		at++
+	}
+	key[at] = space
+	return key
+}
+
+// subkeyOf returns the key of a field of a hash, or of a member of a set or a sorted set.
+func subkeyOf(slot topology.Slot, user []byte, version uint64, sub []byte) []byte {
+	return append(keys.AppendCollection(nil, keys.Data, slot, user, version), sub...)
+}
+
+// scoreKeyOf returns the key of an entry of a sorted set in the score index.
+func scoreKeyOf(slot topology.Slot, user []byte, version uint64, score float64, member []byte) []byte {
+	return keys.AppendPlace(keys.AppendCollection(nil, keys.ZSetScore, slot, user, version), score, member)
 }

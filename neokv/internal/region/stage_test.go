@@ -13,6 +13,7 @@ import (
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/redis"
+	"neokv.dev/neokv/internal/topology"
 )
 
 // entryOf makes one log entry of many calls.
@@ -192,7 +193,7 @@ func TestBatchIsNeverCut(t *testing.T) {
 		v := r.o.Engine.NewView()
 		var values []string
 		for _, key := range []string{"{foo}a", "{foo}b"} {
-			b, ok, err := v.Get(r.o.Space.AppendMetadataOf(nil, []byte(key)))
+			b, ok, err := v.Get(keys.AppendMetadata(nil, topology.SlotOf([]byte(key)), []byte(key)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -206,7 +207,7 @@ func TestBatchIsNeverCut(t *testing.T) {
 		}
 		var out redis.Run
 		out.Calls = []redis.Call{{Command: redis.Lookup([]byte("getrange")), Args: words("getrange {foo}c 0 -70001")}}
-		reader := redis.Reader{View: v, Space: r.o.Space}
+		reader := redis.Reader{View: v}
 		if err := reader.Execute(&out); err != nil {
 			t.Fatal(err)
 		}

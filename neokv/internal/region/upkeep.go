@@ -7,13 +7,9 @@ import (
 	sm "github.com/lni/dragonboat/v4/statemachine"
 
 	"neokv.dev/neokv/internal/engine"
-	"neokv.dev/neokv/internal/keys"
 )
 
 // This file has the methods of Replica that the store's background work uses. None of them is on the path of a command.
-
-// Space returns where in the engine the region's keys are.
-func (r *Replica) Space() keys.Space { return r.o.Space }
 
 // StateMachine returns the state machine that Start hands to Raft. A test may drive it without Raft, from one
 // goroutine.

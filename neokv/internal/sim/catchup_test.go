@@ -169,8 +169,7 @@ func TestChecksumTells(t *testing.T) {
 		home, _ := s.leader(1)
 		b := s.others(home)[0].Store().Engine().NewBatch()
 		held, _ := home.Store().Replica(1).Region()
-		space := keys.Space{ID: 1, Index: 1}
-		key := space.AppendMetadata(nil, held.Slots.First, []byte("k"))
+		key := keys.AppendMetadata(nil, held.Slots.First, []byte("k"))
 		if err := b.Set(key, keys.AppendString(nil, 0, []byte("v"))); err != nil {
 			t.Fatal(err)
 		}

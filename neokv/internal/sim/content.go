@@ -29,9 +29,8 @@ func regionContent(st *store.Store, r topology.RegionID) ([][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	space := keys.Space{ID: keys.DataSpace, Index: 1}
 	for _, ks := range keys.RegionKeyspaces {
-		it, err := v.Iter(space.Bounds(ks, bounds.Slots))
+		it, err := v.Iter(keys.SlotBounds(ks, bounds.Slots))
 		if err != nil {
 			return nil, err
 		}
@@ -46,12 +45,12 @@ func regionContent(st *store.Store, r topology.RegionID) ([][]byte, error) {
 			return nil, err
 		}
 	}
-	return out, unreachable(v, space, bounds.Slots, out)
+	return out, unreachable(v, bounds.Slots, out)
 }
 
 // unreachable returns an element that no command can read. There is none once the reclaimer has done its work.
-func unreachable(v *engine.View, space keys.Space, slots topology.SlotRange, content [][]byte) error {
-	it, err := v.Iter(space.OrphanBounds(slots))
+func unreachable(v *engine.View, slots topology.SlotRange, content [][]byte) error {
+	it, err := v.Iter(keys.OrphanBounds(slots))
 	if err != nil {
 		return err
 	}

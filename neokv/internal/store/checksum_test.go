@@ -31,9 +31,8 @@ func TestCompare(t *testing.T) {
 		}
 		victim := c.stores[1]
 		held, _ := victim.Replica(2).Region()
-		space := victim.Replica(2).Space()
 		b := victim.Engine().NewBatch()
-		if err := b.Set(space.AppendMetadata(nil, held.Slots.First, []byte("k")),
+		if err := b.Set(keys.AppendMetadata(nil, held.Slots.First, []byte("k")),
 			keys.AppendString(nil, 0, []byte("v"))); err != nil {
 			t.Fatal(err)
 		}

@@ -118,24 +118,13 @@ func setReplica(b *engine.Batch, id topology.RegionID, state *keys.RegionState, 
 // newReplica makes the store's replica of a region; startReplica starts it.
 func (s *Store) newReplica(o *ownedRegion) *region.Replica {
 	return region.New(region.Options{
-		Region: o.region(), Space: s.dataSpace(), Store: s.o.ID, Replica: o.record.ID, Engine: s.engine, Host: s.host,
+		Region: o.region(), Store: s.o.ID, Replica: o.record.ID, Engine: s.engine, Host: s.host,
 		Knobs: s.o.Settings.Raft, Incarnation: s.incarnation(), Failed: s.o.FS.Failed,
 		Fence: s.o.FS.Fence, ClockAhead: s.o.ClockAhead, OldestRead: s.o.FS.OldestRead, Changed: s.leadingChanged,
 		OnServe: s.o.OnServe, OnBounds: s.boundsChanged, Beside: beside{s},
 		Counters: s.counters.of(o.id), Sampler: s.sampler, PopMemory: &s.popped,
 		Mistakes: s.o.Mistakes.Region, Hooks: s.o.Hooks,
 	})
-}
-
-// dataSpace is where Redis data is.
-func (s *Store) dataSpace() keys.Space {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	index := s.current.RedisIndex()
-	if index == 0 && s.o.Initial != nil {
-		index = s.o.Initial.RedisIndex()
-	}
-	return keys.Space{ID: keys.DataSpace, Index: index}
 }
 
 func (s *Store) incarnation() uint64 {
@@ -385,7 +374,7 @@ func (s *Store) joinRegion(r *topology.Region) error {
 	record := keys.ReplicaRecord{ID: peer.Replica, Joins: true, Peers: r.Peers}
 	state := keys.RegionState{Slots: r.Slots, Version: r.Version}
 	b := s.engine.NewBatch()
-	if err := errors.Join(b.DeleteSlots(s.dataSpace(), r.Slots), setReplica(b, r.ID, &state, &record)); err != nil {
+	if err := errors.Join(b.DeleteSlots(r.Slots), setReplica(b, r.ID, &state, &record)); err != nil {
 		b.Close()
 		return err
 	}
@@ -413,9 +402,8 @@ func (s *Store) reclaimAll() error {
 	for i := range all {
 		held[i] = all[i].state.Slots
 	}
-	space := s.dataSpace()
 	for _, r := range topology.Complement(held) {
-		empty, err := s.emptyRange(space, r)
+		empty, err := s.emptyRange(r)
 		if err != nil {
 			return err
 		}
@@ -423,7 +411,7 @@ func (s *Store) reclaimAll() error {
 			continue
 		}
 		b := s.engine.NewBatch()
-		if err := b.DeleteSlots(space, r); err != nil {
+		if err := b.DeleteSlots(r); err != nil {
 			b.Close()
 			return err
 		}
@@ -435,11 +423,11 @@ func (s *Store) reclaimAll() error {
 	return nil
 }
 
-func (s *Store) emptyRange(space keys.Space, r topology.SlotRange) (bool, error) {
+func (s *Store) emptyRange(r topology.SlotRange) (bool, error) {
 	view := s.engine.NewView()
 	defer view.Close()
 	for _, ks := range keys.RegionKeyspaces {
-		it, err := view.Iter(space.Bounds(ks, r))
+		it, err := view.Iter(keys.SlotBounds(ks, r))
 		if err != nil {
 			return false, err
 		}

@@ -23,7 +23,7 @@ func TestReclaimWaitsForASnapshot(t *testing.T) {
 	}
 	c.want("+OK\r\n", "SET", key, "v")
 	held := func() bool {
-		empty, err := s.emptyRange(s.Replica(left.ID).Space(), right.Slots)
+		empty, err := s.emptyRange(right.Slots)
 		if err != nil {
 			t.Fatal(err)
 		}

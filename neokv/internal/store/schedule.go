@@ -75,7 +75,7 @@ func (s *Store) measure(leads []meta.Lead, now time.Time) (loads []meta.LedLoad)
 		load := meta.LedLoad{Region: l.Region, Changing: b.Change.Kind != keys.NoChange}
 		c := r.Counters()
 		if entries := c.AppliedEntries.Load(); entries != m.entries || now.Sub(m.sized) >= sizeAnew {
-			size, err := s.sizeOf(r.Space(), b.Slots)
+			size, err := s.sizeOf(b.Slots)
 			if err != nil {
 				continue // the store has failed, or is about to
 			}
@@ -87,7 +87,7 @@ func (s *Store) measure(leads []meta.Lead, now time.Time) (loads []meta.LedLoad)
 		sizes, slots := policy.Wants(&load.RegionLoad)
 		if sizes {
 			load.Sizes = schedule.BisectSize(b.Slots, func(part topology.SlotRange) uint64 {
-				n, _ := s.sizeOf(r.Space(), part)
+				n, _ := s.sizeOf(part)
 				return n
 			}, sizeSteps)
 		}
@@ -104,15 +104,15 @@ func (s *Store) measure(leads []meta.Lead, now time.Time) (loads []meta.LedLoad)
 func (s *Store) halve(r *region.Replica) topology.Slot {
 	slots := r.Bounds().Slots
 	return schedule.Halve(slots, schedule.BisectSize(slots, func(part topology.SlotRange) uint64 {
-		n, _ := s.sizeOf(r.Space(), part) // an error is one of the store, which then fails
+		n, _ := s.sizeOf(part) // an error is one of the store, which then fails
 		return n
 	}, sizeSteps))
 }
 
 // sizeOf estimates the bytes that slots take in the tables of the store.
-func (s *Store) sizeOf(space keys.Space, slots topology.SlotRange) (sum uint64, err error) {
+func (s *Store) sizeOf(slots topology.SlotRange) (sum uint64, err error) {
 	for _, ks := range keys.RegionKeyspaces {
-		lower, upper := space.Bounds(ks, slots)
+		lower, upper := keys.SlotBounds(ks, slots)
 		n, err := s.engine.TableBytes(engine.Span{Lower: lower, Upper: upper})
 		if err != nil {
 			return 0, err

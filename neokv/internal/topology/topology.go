@@ -119,9 +119,6 @@ func StoreOf(address string) (s StoreID, ok bool) {
 // ReplicaID is the number of one replica of a region. Meta hands these numbers out, and never the same one twice.
 type ReplicaID uint64
 
-// IndexID is the number of the primary index of an internal table. Redis data is stored under that of `__redis__.kv`.
-type IndexID int64
-
 // Peer is a replica and the store that holds it.
 type Peer struct {
 	Store   StoreID   `json:"store"`
