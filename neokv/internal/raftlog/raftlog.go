@@ -15,6 +15,7 @@
 package raftlog
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"sync"
@@ -403,47 +404,48 @@ func (l *Log) SaveBootstrapInfo(shard, id uint64, bootstrap pb.Bootstrap) error 
 	if l.fenced() {
 		return nil
 	}
-	if err := l.begin(shard, id, &bootstrap, nil); err != nil {
+	if err := l.begin(shard, id, &bootstrap); err != nil {
 		l.fail(err)
 	}
 	return nil
 }
 
-// ImportSnapshot makes the log of a replica that does not run begin after a snapshot. Unlike other methods it returns
-// its error.
-func (l *Log) ImportSnapshot(s pb.Snapshot, id uint64) error {
-	if s.Type == pb.UnknownStateMachine {
-		return fmt.Errorf("region %d: import of snapshot %d: state machine type not set", int64(s.ShardID), s.Index)
-	}
-	return l.begin(s.ShardID, id, &pb.Bootstrap{Join: true, Type: s.Type}, &s)
-}
-
-// Import adds to a batch of the caller's what ImportSnapshot writes, for a replica that has no records yet. If the batch
-// is not committed afterwards, the Log must not be used any more.
-func (l *Log) Import(b *engine.Batch, s pb.Snapshot, id uint64) error {
-	r, err := l.lock(s.ShardID)
-	if err != nil {
-		return err
-	}
-	defer r.mu.Unlock()
-	if err := r.begin(b, id, &pb.Bootstrap{Join: true, Type: s.Type}, &s); err != nil {
-		return fmt.Errorf("region %d: replica %d: %w", int64(s.ShardID), id, err)
-	}
-	return nil
-}
-
-func (l *Log) begin(shard, id uint64, bootstrap *pb.Bootstrap, imported *pb.Snapshot) error {
+func (l *Log) begin(shard, id uint64, bootstrap *pb.Bootstrap) error {
 	r, err := l.lock(shard)
 	if err != nil {
 		return err
 	}
 	defer r.mu.Unlock()
 	b := l.engine.NewBatch()
-	if err := r.begin(b, id, bootstrap, imported); err != nil {
+	if err := r.begin(b, id, bootstrap); err != nil {
 		b.Close()
 		return fmt.Errorf("region %d: replica %d: %w", int64(shard), id, err)
 	}
-	return l.commit(b, imported != nil)
+	return l.commit(b, false)
+}
+
+// ImportSnapshot is for a tool of dragonboat's that NeoKV does not use.
+func (l *Log) ImportSnapshot(pb.Snapshot, uint64) error { return errors.ErrUnsupported }
+
+// Import makes the log of a replica that has no records yet begin after a snapshot. It adds what that takes to a batch
+// of the caller's. If the batch is not committed afterwards, the Log must not be used any more.
+func (l *Log) Import(b *engine.Batch, s pb.Snapshot, id uint64) error {
+	r, err := l.lock(s.ShardID)
+	if err != nil {
+		return err
+	}
+	defer r.mu.Unlock()
+	err = r.begin(b, id, &pb.Bootstrap{Join: true, Type: s.Type})
+	if err == nil {
+		err = r.putState(b, pb.State{Term: s.Term, Commit: s.Index})
+	}
+	if err == nil {
+		err = r.install(b, &s)
+	}
+	if err != nil {
+		return fmt.Errorf("region %d: replica %d: %w", int64(s.ShardID), id, err)
+	}
+	return nil
 }
 
 // GetBootstrapInfo returns a replica's bootstrap record, or raftio.ErrNoBootstrapInfo.

@@ -486,17 +486,14 @@ func TestReplicaIDs(t *testing.T) {
 	}
 }
 
-func TestImportSnapshot(t *testing.T) {
+func TestImport(t *testing.T) {
 	s := newStore(t)
 	defer func() { s.close() }()
-	if err := s.ImportSnapshot(pb.Snapshot{ShardID: 2, Index: 3}, 4); err == nil {
-		t.Error("a snapshot without a type was imported")
-	}
-	s.save(pb.Update{ShardID: 2, ReplicaID: 4, State: pb.State{Term: 5, Commit: 100}, EntriesToSave: span(5, 1, 130),
-		Snapshot: pb.Snapshot{Index: 120, Term: 5}})
-	must(t, s.ImportSnapshot(pb.Snapshot{Type: pb.OnDiskStateMachine, ShardID: 2, Index: 110, Term: 2, OnDiskIndex: 110,
+	b := s.engine.NewBatch()
+	must(t, s.Import(b, pb.Snapshot{Type: pb.OnDiskStateMachine, ShardID: 2, Index: 110, Term: 2, OnDiskIndex: 110,
 		Dummy: true}, 4))
-	must(t, s.ImportSnapshot(pb.Snapshot{Type: pb.OnDiskStateMachine, ShardID: 3, Index: 10, Term: 1}, 4))
+	must(t, s.Import(b, pb.Snapshot{Type: pb.OnDiskStateMachine, ShardID: 3, Index: 10, Term: 1}, 4))
+	must(t, b.Commit(true))
 	s.twice(func(t *testing.T) {
 		ss, err := s.GetSnapshot(2, 4)
 		if err != nil || ss.Index != 110 || !ss.Dummy {

@@ -216,25 +216,11 @@ func (r *replica) wipe(b *engine.Batch) error {
 }
 
 // begin writes the first records of a replica.
-func (r *replica) begin(b *engine.Batch, id uint64, bootstrap *pb.Bootstrap, imported *pb.Snapshot) error {
-	if imported != nil && r.id == id { // an import replaces whatever the replica had
-		if err := r.wipe(b); err != nil {
-			return err
-		}
-	}
+func (r *replica) begin(b *engine.Batch, id uint64, bootstrap *pb.Bootstrap) error {
 	if err := r.claim(b, id); err != nil {
 		return err
 	}
-	if err := r.putBootstrap(b, bootstrap); err != nil {
-		return err
-	}
-	if imported == nil {
-		return nil
-	}
-	if err := r.putState(b, pb.State{Term: imported.Term, Commit: imported.Index}); err != nil {
-		return err
-	}
-	return r.install(b, imported)
+	return r.putBootstrap(b, bootstrap)
 }
 
 // put adds an update to a batch and reports whether it must be durable before anything of it leaves the store.
