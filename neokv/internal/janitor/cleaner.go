@@ -198,7 +198,7 @@ func (c *cleaner) sample(s *cleaning, now time.Time, instant uint64) {
 		s.since = now
 	}
 	if from == nil {
-		aim(x, s)
+		x.Slots = s.bounds.Slots
 		from = bytes.Clone(x.At(x.Slots.First + topology.Slot(c.o.Rand.IntN(int(x.Slots.Last-x.Slots.First)+1))))
 	}
 	s.more, s.sampled = false, nil
@@ -222,14 +222,11 @@ func (c *cleaner) sample(s *cleaning, now time.Time, instant uint64) {
 	}
 }
 
-// aim points a search at a region.
-func aim(x *redis.ExpirySearch, s *cleaning) { x.Slots = s.bounds.Slots }
-
 // look looks at up to limit records of a region from a position on, until it has found most that are expired at
 // instant, and deletes those. It returns false if the region cannot be read or written now.
 func (c *cleaner) look(s *cleaning, from []byte, limit, most int, instant uint64) bool {
 	r, x := s.replica, &c.search
-	aim(x, s)
+	x.Slots = s.bounds.Slots
 	x.Limit, x.Most = limit, most
 	if !r.Inspect(func(view *engine.View) error { return x.Step(view, from, instant) }) {
 		return false

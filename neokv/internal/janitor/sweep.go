@@ -38,7 +38,7 @@ func (c *cleaner) sweepStep(s *cleaning, now time.Time) bool {
 		w.running, w.place, w.began, w.index = true, nil, now, r.Applied()
 	}
 	x := &c.records
-	aim(x, s)
+	x.Slots = s.bounds.Slots
 	x.Limit, x.Most = cleanerLooks, cleanerLooks
 	none := false
 	ok := r.Inspect(func(view *engine.View) (err error) {

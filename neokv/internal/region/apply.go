@@ -349,7 +349,7 @@ func (m *machine) count(bytes int) {
 	if c.bytes < uint64(m.o.Knobs.SnapshotBytes) && c.entries < uint64(m.o.Knobs.SnapshotEntries) {
 		return
 	}
-	if m.askCut(c.entries) {
+	if m.CutLog(c.entries) {
 		*c = cutting{}
 	}
 }

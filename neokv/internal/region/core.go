@@ -19,7 +19,7 @@ type core struct {
 	rows     *engine.Rows // the replica's rows in the row cache, open while it serves; nil without an engine
 	counters *Counters
 	stop     chan struct{} // closed by Replica.Stop
-	cut      chan uint64   // requests to cut the log, see askCut
+	cut      chan uint64   // requests to cut the log, see CutLog
 	wg       sync.WaitGroup
 
 	// servingTerm is the term whose barrier has been applied here, 0 while this replica may not serve. Only
@@ -45,7 +45,7 @@ type core struct {
 func (c *core) init(o Options) {
 	c.o, c.shard = o, uint64(o.Region.ID)
 	c.gate, c.stop, c.cut = newGate(), make(chan struct{}), make(chan uint64, 1)
-	c.bounds.Store(&Bounds{Slots: o.Region.Slots, Version: max(1, o.Region.Version)})
+	c.bounds.Store(&Bounds{Slots: o.Region.Slots, Version: o.Region.Version})
 	if o.Engine != nil {
 		c.rows = o.Engine.NewRows()
 	}
@@ -88,9 +88,9 @@ func (c *core) localTime(now time.Time) uint64 {
 	return uint64(now.UnixMilli())
 }
 
-// leaderTime is the larger of the wall clock and the region time carried on by the monotonic clock, in ms. It never
-// stands still and never goes back.
-func (c *core) leaderTime(now time.Time) uint64 {
+// LeaderTimeMS returns the instant by which a leader judges expiry at now, in ms: the larger of its clock and the region
+// time carried on by the monotonic clock. It never stands still and never goes back.
+func (c *core) LeaderTimeMS(now time.Time) uint64 {
 	ms := c.localTime(now)
 	if b := c.clock.Load(); b != nil {
 		ms = max(ms, b.ms+uint64(now.Sub(b.at).Milliseconds()))

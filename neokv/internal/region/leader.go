@@ -87,8 +87,9 @@ func (b *Bounds) held() uint64 {
 	return math.MaxUint64
 }
 
-// askCut is Replica.CutLog.
-func (c *core) askCut(entries uint64) bool {
+// CutLog asks Raft to cut the region's log so that about this many entries stay. It returns false while an earlier
+// request waits. The caller does not learn when the log has been cut, and Raft may refuse.
+func (c *core) CutLog(entries uint64) bool {
 	select {
 	case c.cut <- entries:
 		return true

@@ -209,7 +209,7 @@ func (x *proposer) send(b *proposal, term uint64, timeout time.Duration) (*drago
 	}
 	now := time.Now()
 	h := entryHeader{
-		term: term, timeMS: x.leaderTime(now), version: keys.Version(uint64(now.UnixMicro()), b.sequence),
+		term: term, timeMS: x.LeaderTimeMS(now), version: keys.Version(uint64(now.UnixMicro()), b.sequence),
 		store: x.o.Store, incarnation: x.o.Incarnation, sequence: b.sequence, bounds: b.bounds,
 	}
 	h.put(b.buf)

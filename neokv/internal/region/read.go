@@ -104,7 +104,7 @@ func (x *reader) read(run *redis.Run, deadline time.Time, anywhere bool) error {
 		rd.RegionTimeMS, rd.Region, rd.Index = x.regionTime.Load(), x.o.Region.ID, x.applied.Load()
 		rd.InstantMS = rd.RegionTimeMS
 		if !byRegionTime {
-			rd.InstantMS = x.leaderTime(now)
+			rd.InstantMS = x.LeaderTimeMS(now)
 		}
 		if x.o.Mistakes.LocalClock {
 			rd.InstantMS = x.localTime(now)
@@ -371,7 +371,7 @@ func (x *reader) advanceTo(instant uint64, deadline time.Time) error {
 		a = &advance{done: make(chan struct{})}
 		x.advancing = a
 		x.advance.Unlock()
-		if now := time.Now(); x.leaderTime(now) < instant { // the clock was set back meanwhile
+		if now := time.Now(); x.LeaderTimeMS(now) < instant { // the clock was set back meanwhile
 			x.clock.Store(&clockBase{term: x.servingTerm.Load(), ms: instant, at: now})
 		}
 		p := Pending{Run: new(redis.Run), Deadline: deadline}

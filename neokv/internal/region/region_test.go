@@ -402,22 +402,22 @@ func TestLeaderTimeNeverGoesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := queued(settings.RaftKnobs{})
 		start := uint64(time.Now().UnixMilli())
-		if got := r.leaderTime(time.Now()); got != start {
-			t.Errorf("leaderTime = %d; want the clock's %d", got, start)
+		if got := r.LeaderTimeMS(time.Now()); got != start {
+			t.Errorf("LeaderTimeMS = %d; want the clock's %d", got, start)
 		}
 		r.clock.Store(&clockBase{ms: start + 5000, at: time.Now()})
 		random := rand.New(rand.NewPCG(1, 1))
 		last := uint64(0)
 		for range 100 {
-			got := r.leaderTime(time.Now())
+			got := r.LeaderTimeMS(time.Now())
 			if got < last {
 				t.Fatalf("leaderTime went from %d to %d", last, got)
 			}
 			last = got
 			time.Sleep(time.Duration(random.IntN(20)) * time.Millisecond)
 		}
-		if want := uint64(time.Now().UnixMilli()) + 5000; r.leaderTime(time.Now()) != want {
-			t.Errorf("leaderTime = %d; want %d, 5 s ahead of the clock", r.leaderTime(time.Now()), want)
+		if want := uint64(time.Now().UnixMilli()) + 5000; r.LeaderTimeMS(time.Now()) != want {
+			t.Errorf("LeaderTimeMS = %d; want %d, 5 s ahead of the clock", r.LeaderTimeMS(time.Now()), want)
 		}
 	})
 }

@@ -2,7 +2,6 @@ package region
 
 import (
 	"fmt"
-	"time"
 
 	sm "github.com/lni/dragonboat/v4/statemachine"
 
@@ -44,14 +43,6 @@ func (r *Replica) MayHold() bool { return r.unblind.Load() != 0 }
 
 // MayHoldLegacy reports whether the region may hold legacy strings.
 func (r *Replica) MayHoldLegacy() bool { return r.legacy.Load() }
-
-// LeaderTimeMS returns the instant by which a leader judges expiry at now, in ms: its clock or the region time carried
-// on by the monotonic clock, whichever is later. It never goes back.
-func (r *Replica) LeaderTimeMS(now time.Time) uint64 { return r.leaderTime(now) }
-
-// CutLog asks Raft to cut the region's log so that about this many entries stay. It returns false while an earlier
-// request waits. The caller does not learn when the log has been cut, and Raft may refuse.
-func (r *Replica) CutLog(entries uint64) bool { return r.askCut(entries) }
 
 // Expiry returns the replica's ExpiryBound.
 func (r *Replica) Expiry() *ExpiryBound { return &r.expiry }
