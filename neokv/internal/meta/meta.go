@@ -179,20 +179,18 @@ func (g *Group) Bootstrap(ctx context.Context, m *Map) error {
 
 // Allocate hands out ids, so many consecutive ones of regions and of replicas, and returns the first of each. No id is
 // handed out twice; after an error some may be lost. This store must lead meta; another one has to ask it.
-func (g *Group) Allocate(ctx context.Context, regions, replicas int) (
-	topology.RegionID, topology.ReplicaID, error) {
+func (g *Group) Allocate(ctx context.Context, regions, replicas int) (got Allocated, err error) {
 	data, err := g.propose(ctx, &change{Allocate: &allocate{Regions: regions, Replicas: replicas}})
 	if err == nil && data == nil {
 		err = errors.New("refused") // see change.apply
 	}
-	var got allocated
 	if err == nil {
 		err = json.Unmarshal(data, &got)
 	}
 	if err != nil {
-		return 0, 0, fmt.Errorf("meta: allocate %d regions, %d replicas: %w", regions, replicas, err)
+		return Allocated{}, fmt.Errorf("meta: allocate %d regions, %d replicas: %w", regions, replicas, err)
 	}
-	return got.Region, got.Replica, nil
+	return got, nil
 }
 
 // Propose puts what a report says on the map, as far as the map does not know better by then. This store must lead
@@ -226,13 +224,13 @@ type change struct {
 	Report    *RegionReport `json:"report,omitempty"`
 }
 
-// allocate asks for so many ids, allocated has the first of each.
+// allocate asks for so many ids, Allocated has the first of each.
 type (
 	allocate struct {
 		Regions  int `json:"regions"`
 		Replicas int `json:"replicas"`
 	}
-	allocated struct {
+	Allocated struct {
 		Region  topology.RegionID  `json:"region"`
 		Replica topology.ReplicaID `json:"replica"`
 	}
@@ -254,7 +252,7 @@ func (c *change) apply(m *Map) (after *Map, data []byte) {
 		next.Version = 1
 		return &next, nil
 	case a != nil && m.Version != 0 && min(a.Regions, a.Replicas) >= 0 && max(a.Regions, a.Replicas) <= maxAllocate:
-		got := allocated{Region: m.NextRegion, Replica: m.NextReplica}
+		got := Allocated{Region: m.NextRegion, Replica: m.NextReplica}
 		if got.Region >= maxID || got.Replica >= maxID {
 			break
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/meta"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/topology"
@@ -312,12 +313,6 @@ func (s *Store) keepUp(ctx context.Context, r *topology.Region) error {
 	return s.everyStore(ctx, r, func(b boundsAnswer) bool { return b.Version > 0 && b.Applied+maxLag >= mine.Applied() })
 }
 
-// neighbourOf is neighbour, of a replica's region.
-func (s *Store) neighbourOf(r *region.Replica) (*route.LedRegion, error) {
-	desc, _ := r.Region()
-	return s.neighbour(&desc)
-}
-
 // neighbour returns a region's right neighbour, if the two can be merged.
 func (s *Store) neighbour(left *topology.Region) (*route.LedRegion, error) {
 	t := s.Table()
@@ -480,16 +475,27 @@ type changeAnswer struct {
 
 // boundsAnswer says what a store's replica of a region has applied.
 type boundsAnswer struct {
-	Version uint64           `json:"version"` // 0 if there is no replica that runs
+	Runs    bool             `json:"runs"`    // it has been started
+	Version uint64           `json:"version"` // 0 if there is no replica that runs, and for meta
 	Phase   keys.RegionPhase `json:"phase"`
 	Begun   uint64           `json:"begun"` // of the change that is open
 	Applied uint64           `json:"applied"`
 	Synced  bool             `json:"synced"` // all this is durable
 }
 
+// boundsOn returns what the replica of a region on a store, perhaps this one, has applied.
+func (s *Store) boundsOn(ctx context.Context, on topology.StoreID, id topology.RegionID) (b boundsAnswer, err error) {
+	if on == s.o.ID {
+		return s.answerBounds(id), nil
+	}
+	err = s.ask(ctx, on, message{Bounds: &id}, &b)
+	return b, err
+}
+
 func (s *Store) answerBounds(id topology.RegionID) (b boundsAnswer) {
+	b.Runs = s.running(id)
 	r := s.Replica(id)
-	if r == nil || !r.Running() {
+	if r == nil || !b.Runs {
 		return b
 	}
 	b.Applied = r.Applied()
@@ -549,14 +555,7 @@ func (s *Store) everyStore(ctx context.Context, r *topology.Region, is func(boun
 	for _, p := range r.Peers {
 		wg.Go(func() {
 			for wait := changePause; ; wait = min(2*wait, longestPause) {
-				var b boundsAnswer
-				ok := true
-				if p.Store == s.o.ID {
-					b = s.answerBounds(r.ID)
-				} else {
-					ok = s.ask(ctx, p.Store, message{Bounds: &r.ID}, &b) == nil
-				}
-				if ok && is(b) {
+				if b, err := s.boundsOn(ctx, p.Store, r.ID); err == nil && is(b) {
 					return
 				}
 				if !pause(ctx, wait) {
@@ -615,18 +614,12 @@ func (s *Store) callLeaderOnce(ctx context.Context, c changeCall) (done bool, er
 	return a.Done, err
 }
 
-// allocation is what meta's leader hands out for one child.
-type allocation struct {
-	Region  topology.RegionID  `json:"region"`
-	Replica topology.ReplicaID `json:"replica"` // the first of as many as were asked for
-}
-
 // allocate gets a region id, and the first of n consecutive replica ids, from meta's leader.
 func (s *Store) allocate(ctx context.Context, n int) (topology.RegionID, topology.ReplicaID, error) {
 	ctx, cancel := context.WithTimeout(ctx, stepTime)
 	defer cancel()
 	for {
-		var a allocation
+		var a meta.Allocated
 		var err error
 		if at := s.metaStoreNow(); at == s.o.ID {
 			a, err = s.allocateHere(ctx, n)
@@ -657,11 +650,10 @@ func (s *Store) metaStoreNow() topology.StoreID {
 }
 
 // allocateHere is allocate at meta's leader.
-func (s *Store) allocateHere(ctx context.Context, n int) (a allocation, err error) {
+func (s *Store) allocateHere(ctx context.Context, n int) (a meta.Allocated, err error) {
 	group := s.group.Load()
 	if group == nil || !s.leadsMeta() {
 		return a, errNotLeading
 	}
-	a.Region, a.Replica, err = group.Allocate(ctx, 1, n)
-	return a, err
+	return group.Allocate(ctx, 1, n)
 }

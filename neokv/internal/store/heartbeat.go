@@ -25,10 +25,6 @@ const callTimeout = Heartbeat / 2
 type message struct {
 	Beat *meta.Beat        `json:"beat,omitempty"` // to meta's leader, answered with an answer
 	View *meta.ClusterView `json:"view,omitempty"` // from meta's leader, not answered
-	// Runs asks whether the store's replica of a region runs, at the boot of a whole cluster; the answer is a bool.
-	Runs *topology.RegionID `json:"runs,omitempty"`
-	// Applied asks for the apply index of the store's replica of a region; the answer is a number, 0 without a replica.
-	Applied *topology.RegionID `json:"applied,omitempty"`
 	// Fit asks how fit the store is to lead these regions again, whose home it is; the answer is a fitness.
 	Fit []topology.RegionID `json:"fit,omitempty"`
 	// Bounds asks for what the store's replica of a region has applied; the answer is a boundsAnswer.
@@ -37,7 +33,7 @@ type message struct {
 	Change *changeCall `json:"change,omitempty"`
 	// Order is an order of meta's leader, not answered.
 	Order *schedule.Order `json:"order,omitempty"`
-	// Allocate asks meta's leader for a region id and so many replica ids; the answer is an allocation.
+	// Allocate asks meta's leader for a region id and so many replica ids; the answer is a meta.Allocated.
 	Allocate int `json:"allocate,omitempty"`
 	// Checksum asks for a replica's checksum, or for an entry that has all replicas make one.
 	Checksum *checksumCall `json:"checksum,omitempty"`
@@ -248,12 +244,6 @@ func (s *Store) handle(ctx context.Context, from topology.StoreID, request []byt
 	case m.View != nil:
 		s.learn(m.View)
 		return nil, nil
-	case m.Applied != nil:
-		index := uint64(0)
-		if r := s.Replica(*m.Applied); r != nil && r.Running() {
-			index = r.Applied()
-		}
-		return json.Marshal(index)
 	case m.Fit != nil:
 		return json.Marshal(s.fitness(m.Fit))
 	case m.Bounds != nil:
@@ -276,8 +266,6 @@ func (s *Store) handle(ctx context.Context, from topology.StoreID, request []byt
 		return json.Marshal(a)
 	case m.Checksum != nil:
 		return s.answerChecksum(ctx, *m.Checksum)
-	case m.Runs != nil:
-		return json.Marshal(s.running(*m.Runs))
 	case m.Beat != nil:
 		a := heartbeatAnswer{Leader: s.metaLead()}
 		if a.Leader == s.o.ID {
@@ -294,12 +282,6 @@ func (s *Store) handle(ctx context.Context, from topology.StoreID, request []byt
 	return nil, fmt.Errorf("call of store %d: nothing known is asked", from)
 }
 
-// runs asks another store whether its replica of a region runs.
-func (s *Store) runs(ctx context.Context, on topology.StoreID, id topology.RegionID) bool {
-	var yes bool
-	return s.askLong(ctx, on, message{Runs: &id}, &yes) == nil && yes
-}
-
 // Replicated returns how many stores beside a region's leader have applied the entry at index, 0 if this store knows of
 // no leader. It counts those that answer before ctx ends.
 func (s *Store) Replicated(ctx context.Context, id topology.RegionID, index uint64) int {
@@ -313,15 +295,8 @@ func (s *Store) Replicated(ctx context.Context, id topology.RegionID, index uint
 		if p.Store == t.ByID(id).Leader {
 			continue
 		}
-		if p.Store == s.o.ID {
-			if r := s.Replica(id); r != nil && r.Applied() >= index {
-				have.Add(1)
-			}
-			continue
-		}
 		wg.Go(func() {
-			var applied uint64
-			if s.ask(ctx, p.Store, message{Applied: &id}, &applied) == nil && applied >= index {
+			if b, err := s.boundsOn(ctx, p.Store, id); err == nil && b.Applied >= index {
 				have.Add(1)
 			}
 		})

@@ -77,7 +77,8 @@ func (s *Store) returnLeaders(t *route.Table, away map[topology.RegionID]*awayRe
 			away[r.ID] = a
 		}
 		s.note(a, r.Leader, home, now)
-		if r.Leader == s.o.ID && now.Sub(a.since) >= a.wait && s.takesLeaders(t, home) {
+		st := t.Store(home)
+		if r.Leader == s.o.ID && now.Sub(a.since) >= a.wait && st != nil && st.Alive {
 			a.applied = replica.Applied()
 			due[home] = append(due[home], a)
 		}
@@ -90,12 +91,6 @@ func (s *Store) returnLeaders(t *route.Table, away map[topology.RegionID]*awayRe
 			s.handBack(home.ID, regions)
 		}
 	}
-}
-
-// takesLeaders reports whether a store may be asked to lead, by all that meta's leader tells of it.
-func (s *Store) takesLeaders(t *route.Table, id topology.StoreID) bool {
-	st := t.Store(id)
-	return st != nil && st.Alive
 }
 
 // note takes the leader of a region as of now, 0 if it has none.

@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -140,10 +141,7 @@ const startParallel = 4
 // that no slot table lacks a child whose parent it has.
 func (s *Store) startReplicas(all []ownedRegion) error {
 	s.replicaMu.Lock()
-	next := make(map[topology.RegionID]*region.Replica, len(all))
-	for id, r := range *s.replicas.Load() {
-		next[id] = r
-	}
+	next := maps.Clone(*s.replicas.Load())
 	var fresh []int
 	for i := range all {
 		if next[all[i].id] == nil {
@@ -268,12 +266,8 @@ func (s *Store) tendReplicas() error {
 // a replica that sends a snapshot, and children of splits must not wait for that to start.
 func (s *Store) remove(id topology.RegionID, r *region.Replica) {
 	s.replicaMu.Lock()
-	next := make(map[topology.RegionID]*region.Replica)
-	for other, r := range *s.replicas.Load() {
-		if other != id {
-			next[other] = r
-		}
-	}
+	next := maps.Clone(*s.replicas.Load())
+	delete(next, id)
 	s.replicas.Store(&next)
 	s.replicaMu.Unlock()
 	s.publish()

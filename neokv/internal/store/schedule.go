@@ -86,10 +86,7 @@ func (s *Store) measure(leads []meta.Lead, now time.Time) (loads []meta.LedLoad)
 		load.Version, load.Bytes, load.Commands = b.Version, m.bytes.Value(), m.commands.Value()
 		sizes, slots := policy.Wants(&load.RegionLoad)
 		if sizes {
-			load.Sizes = schedule.BisectSize(b.Slots, func(part topology.SlotRange) uint64 {
-				n, _ := s.sizeOf(part)
-				return n
-			}, sizeSteps)
+			load.Sizes = s.bisect(b.Slots)
 		}
 		if slots && s.sampler != nil {
 			load.Slots = s.sampler.Weights(b.Slots, loadWeights)
@@ -103,10 +100,15 @@ func (s *Store) measure(leads []meta.Lead, now time.Time) (loads []meta.LedLoad)
 // halve returns the slot before which the region's bytes are halved.
 func (s *Store) halve(r *region.Replica) topology.Slot {
 	slots := r.Bounds().Slots
-	return schedule.Halve(slots, schedule.BisectSize(slots, func(part topology.SlotRange) uint64 {
+	return schedule.Halve(slots, s.bisect(slots))
+}
+
+// bisect locates the bytes that slots take.
+func (s *Store) bisect(slots topology.SlotRange) []schedule.Weight {
+	return schedule.BisectSize(slots, func(part topology.SlotRange) uint64 {
 		n, _ := s.sizeOf(part) // an error is one of the store, which then fails
 		return n
-	}, sizeSteps))
+	}, sizeSteps)
 }
 
 // sizeOf estimates the bytes that slots take in the tables of the store.
@@ -246,7 +248,8 @@ func (s *Store) obey(r *region.Replica, o schedule.Order) error {
 		_, err := s.Split(ctx, o.Region, o.Slot, o.Reason)
 		return err
 	}
-	right, err := s.neighbourOf(r)
+	left, _ := r.Region()
+	right, err := s.neighbour(&left)
 	if err != nil {
 		return err
 	}

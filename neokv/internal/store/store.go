@@ -160,7 +160,7 @@ func Open(o Options) (s *Store, err error) {
 	if o.Settings.Region.SplitLoad > 0 {
 		s.sampler = new(schedule.SlotSampler)
 	}
-	s.replicas.Store(new(map[topology.RegionID]*region.Replica))
+	s.replicas.Store(&map[topology.RegionID]*region.Replica{})
 	changed := make(chan struct{})
 	s.changed.Store(&changed)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -382,12 +382,16 @@ func (s *Store) campaign(id topology.RegionID, replica topology.ReplicaID, voter
 			continue
 		}
 		s.wg.Go(func() { // a voter that does not answer holds the others up no longer than they are needed
-			for wait := changePause / 4; !s.runs(ctx, v, id); wait = min(2*wait, 50*time.Millisecond) {
+			for wait := changePause / 4; ; wait = min(2*wait, 50*time.Millisecond) {
+				var b boundsAnswer
+				if s.askLong(ctx, v, message{Bounds: &id}, &b) == nil && b.Runs {
+					running <- struct{}{}
+					return
+				}
 				if !pause(ctx, wait) {
 					return
 				}
 			}
-			running <- struct{}{}
 		})
 	}
 	for range enough {
