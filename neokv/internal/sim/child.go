@@ -104,7 +104,7 @@ func Child() {
 		os.Exit(1)
 	}
 	neokv.LogRaft(io.Discard)
-	debug.SetGCPercent(400) // a seventh less CPU; the heap of a run is small
+	debug.SetGCPercent(400)     // a seventh less CPU; the heap of a run is small
 	run := func(t *testing.T) { // a bubble of virtual time needs a test
 		for i := range j.Count {
 			r := simReport{Run: i, Seed: j.seed(i)}
