@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"testing"
 	"testing/synctest"
@@ -42,7 +43,7 @@ func TestBenchVerifiesUnderKills(t *testing.T) {
 						Elements: 10, ValueSize: 20,
 					}},
 					Verify: true,
-				}, nil)
+				}, results.NewWriter(io.Discard))
 			}
 			p, err := planOf("log-unsynced")
 			if err != nil {

@@ -185,12 +185,25 @@ func (s *Store) serveMeta(b meta.Beat) {
 	if len(tell) == 0 {
 		return
 	}
+	request := encode(message{View: &all})
 	for _, peer := range tell {
-		s.wg.Go(func() { s.ask(s.ctx, peer, message{View: &all}, nil) }) // a store that misses it asks within a second
+		s.wg.Go(func() {
+			ctx, cancel := context.WithTimeout(s.ctx, callTimeout)
+			defer cancel()
+			s.endpoint.Call(ctx, peer, request) // a store that misses it asks within a second
+		})
 	}
 }
 
-// ask makes a call to another store, bounded by callTimeout, and decodes the answer into answer unless that is nil.
+func encode(m message) []byte {
+	b, err := json.Marshal(m)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// ask makes a call to another store, bounded by callTimeout, and decodes the reply into answer unless that is nil.
 func (s *Store) ask(ctx context.Context, to topology.StoreID, m message, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -199,11 +212,7 @@ func (s *Store) ask(ctx context.Context, to topology.StoreID, m message, answer 
 
 // askLong is ask with no bound but ctx.
 func (s *Store) askLong(ctx context.Context, to topology.StoreID, m message, answer any) error {
-	request, err := json.Marshal(m)
-	if err != nil {
-		panic(err)
-	}
-	reply, err := s.endpoint.Call(ctx, to, request)
+	reply, err := s.endpoint.Call(ctx, to, encode(m))
 	if err == nil && answer != nil {
 		err = json.Unmarshal(reply, answer)
 	}
