@@ -130,7 +130,8 @@ func (a *Announcement) Status(ctx context.Context) (s neokv.ClusterStatus, err e
 	return s, a.ask(ctx, http.MethodGet, "/v1/status", "", &s)
 }
 
-// Inject has the cluster carry out a fault. The error is an InvalidError if the cluster does not know what the fault names.
+// Inject has the cluster carry out a fault. The error is an InvalidError if the cluster does not know what the fault
+// names.
 func (a *Announcement) Inject(ctx context.Context, f fault.Fault) (d Done, err error) {
 	return d, a.ask(ctx, http.MethodPost, "/v1/do", f.String(), &d)
 }

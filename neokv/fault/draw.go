@@ -43,7 +43,7 @@ func Draw(r *rand.Rand, o DrawOptions) Schedule {
 			if e.Fault.Lasts() {
 				e.For = min(upTo(own, 20*time.Millisecond, 2*time.Second), max(o.Length-at, time.Millisecond))
 			}
-			verbRowOf(v).draw(own, o, &e.Fault)
+			rowOf(v).draw(own, o, &e.Fault)
 			all = append(all, e)
 			if e.Fault.Disk.Fails() { // a good disk alone does not start the store
 				again := Fault{Verb: Restart, Stores: e.Fault.Stores}

@@ -125,9 +125,9 @@ func (d Drive) Fails() bool {
 	return d.Full || d.Free > 0 || d.ReadErrors || d.WriteErrors || d.SyncErrors || d.FlippedBit
 }
 
-// verbRow is what the package knows of a verb. Parse, String, End, Draw, the help of the command line and the table in
+// row is what the package knows of a verb. Parse, String, End, Draw, the help of the command line and the table in
 // docs/cluster.md follow from the rows. Package neokv knows how a verb is carried out.
-type verbRow struct {
+type row struct {
 	verb Verb
 	help string
 	args []arg
@@ -136,7 +136,7 @@ type verbRow struct {
 }
 
 // rows are all verbs.
-var rows = []verbRow{
+var rows = []row{
 	{Stop, "stop stores cleanly", []arg{stores}, another(Restart), drawOne},
 	{Kill, "cut the power of stores: what they have not synced is gone", []arg{stores, power}, another(Restart), drawKill},
 	{Restart, "start stores again, or stop and start those that run; with sync, kill them as they start",
@@ -163,8 +163,8 @@ func another(v Verb) func(Fault) Fault {
 	return func(f Fault) Fault { return Fault{Verb: v, Stores: f.Stores, Others: f.Others, OneWay: f.OneWay} }
 }
 
-func verbRowOf(v Verb) *verbRow {
-	if i := slices.IndexFunc(rows, func(r verbRow) bool { return r.verb == v }); i >= 0 {
+func rowOf(v Verb) *row {
+	if i := slices.IndexFunc(rows, func(r row) bool { return r.verb == v }); i >= 0 {
 		return &rows[i]
 	}
 	return nil
@@ -181,7 +181,7 @@ func Verbs() (all []Verb) {
 // Usage returns the form of the verb, such as "kill STORES [keep=SHARE] [sync=N]", what it does, and what there is to
 // choose from: a title and, in a line each, properties with their meanings or the names of matrices.
 func (v Verb) Usage() (form, help, choices string, among []string) {
-	r := verbRowOf(v)
+	r := rowOf(v)
 	form = string(v)
 	for _, a := range r.args {
 		form += " " + a.form
@@ -191,17 +191,17 @@ func (v Verb) Usage() (form, help, choices string, among []string) {
 }
 
 // Lasts reports whether the fault is in force until another one ends it.
-func (f Fault) Lasts() bool { r := verbRowOf(f.Verb); return r != nil && r.end != nil }
+func (f Fault) Lasts() bool { r := rowOf(f.Verb); return r != nil && r.end != nil }
 
 // End returns the fault that ends f, which lasts.
-func (f Fault) End() Fault { return verbRowOf(f.Verb).end(f) }
+func (f Fault) End() Fault { return rowOf(f.Verb).end(f) }
 
 // Ended reports whether nothing is in force after f: it is none, or the end of one of its own verb, as "disk 2 ok".
 func (f Fault) Ended() bool { return !f.Lasts() || f.String() == f.End().String() }
 
 // String returns the text of the fault, which Parse reads.
 func (f Fault) String() string {
-	r := verbRowOf(f.Verb)
+	r := rowOf(f.Verb)
 	if r == nil {
 		return "none"
 	}
@@ -235,7 +235,7 @@ func Parse(text string) (Fault, error) {
 	if len(words) == 0 {
 		return Fault{}, fmt.Errorf("fault: no text; want one of %s", list(Verbs()))
 	}
-	r := verbRowOf(Verb(words[0]))
+	r := rowOf(Verb(words[0]))
 	if r == nil {
 		return Fault{}, fmt.Errorf("fault: unknown verb %q%s; want one of %s", words[0],
 			settings.DidYouMean(words[0], texts(Verbs())), list(Verbs()))
@@ -278,7 +278,7 @@ func MustParse(text string) Fault {
 // Check says which stores of the fault a cluster does not have, and whether the fault is none.
 func (f Fault) Check(storeCount int) error {
 	var problems []error
-	if verbRowOf(f.Verb) == nil {
+	if rowOf(f.Verb) == nil {
 		problems = append(problems, fmt.Errorf("unknown verb %q", f.Verb))
 	}
 	for _, s := range slices.Concat(f.Stores, f.Others, []int{f.To}) {

@@ -136,8 +136,8 @@ func AppendEndKey(dst []byte, r topology.SlotRange) []byte {
 	return binary.BigEndian.AppendUint16(dst, uint16(r.Last)+1)
 }
 
-// SlotBounds returns the range [lower, upper) of engine keys of the slots r in keyspace ks. The range of the tail region
-// ends where the space does.
+// SlotBounds returns the range [lower, upper) of engine keys of the slots r in keyspace ks. The range of the tail
+// region ends where the space does.
 func SlotBounds(ks Keyspace, r topology.SlotRange) (lower, upper []byte) {
 	lower = AppendStartKey(AppendPrefix(nil, ks), r)
 	upper = AppendEndKey(AppendPrefix(nil, ks), r)

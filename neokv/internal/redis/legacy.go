@@ -9,8 +9,8 @@ import (
 )
 
 // This file has legacy strings, which lie in the data keyspace (keys.AppendLegacy). A key has a record in
-// redis_metadata or a legacy string, never both. A read finds the string where it is. The first write to the key deletes
-// it, and stores what it writes in redis_metadata. The region state says whether the region may hold any
+// redis_metadata or a legacy string, never both. A read finds the string where it is. The first write to the key
+// deletes it, and stores what it writes in redis_metadata. The region state says whether the region may hold any
 // (keys.RegionState.Legacy). Only then a look-up that has found no record calls legacyRecord, and a walk over keys goes
 // over the data keyspace, too.
 

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// TestSubkeyList compares a subkeyList with a sorted list: its content, where it stands, and the memory that is counted.
+// TestSubkeyList compares a subkeyList with a sorted list: its content, where it stands, and the memory that is
+// counted.
 func TestSubkeyList(t *testing.T) {
 	oneGoroutine(t)
 	seed := rand.Uint64()

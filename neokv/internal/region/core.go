@@ -88,8 +88,8 @@ func (c *core) localTime(now time.Time) uint64 {
 	return uint64(now.UnixMilli())
 }
 
-// LeaderTimeMS returns the instant by which a leader judges expiry at now, in ms: the larger of its clock and the region
-// time carried on by the monotonic clock. It never stands still and never goes back.
+// LeaderTimeMS returns the instant by which a leader judges expiry at now, in ms: the larger of its clock and the
+// region time carried on by the monotonic clock. It never stands still and never goes back.
 func (c *core) LeaderTimeMS(now time.Time) uint64 {
 	ms := c.localTime(now)
 	if b := c.clock.Load(); b != nil {

@@ -8,8 +8,8 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file has the command CLUSTER, which only a store's own port answers. Every answer comes from the slot table alone, so all stores give the
-// same answer. All stores are masters. The replicas of regions appear nowhere.
+// This file has the command CLUSTER, which only a store's own port answers. Every answer comes from the slot table
+// alone, so all stores give the same answer. All stores are masters. The replicas of regions appear nowhere.
 
 // clusterTable returns the slot table, which is empty before there is one.
 func (c *conn) clusterTable() *route.Table {

@@ -23,8 +23,8 @@ import (
 //	at 1.2s for 300ms: link 1 2,3 loss=10%
 //
 // A line that begins with "at" is an event of the schedule. One with "every" comes again and again, after this time or
-// up to half as much more or less. "draws" lets the seed draw faults of these verbs, with such a time between two of one
-// verb. "drawn faults all" alone lets the seed draw the scenario.
+// up to half as much more or less. "draws" lets the seed draw faults of these verbs, with such a time between two of
+// one verb. "drawn faults all" alone lets the seed draw the scenario.
 //
 // The number behind an operation is its weight among the operations: clients choose at random. The numbers of clients
 // and operations set the rate of the load; without "an operation every" the seed chooses one between 5 and 50 ms.

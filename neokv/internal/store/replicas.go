@@ -89,8 +89,8 @@ func (s *Store) owned() (all []ownedRegion, err error) {
 	return all, nil
 }
 
-// found makes the first records of a new store: its identity, and its replicas of the cluster's first regions. One synced
-// batch has all of it, so that the next start finds all or nothing.
+// found makes the first records of a new store: its identity, and its replicas of the cluster's first regions. One
+// synced batch has all of it, so that the next start finds all or nothing.
 func (s *Store) found() error {
 	b := s.engine.NewBatch()
 	err := b.Set(keys.AppendStoreIdentity(nil), s.identity().Append(nil))

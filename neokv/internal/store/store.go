@@ -249,8 +249,8 @@ func Open(o Options) (s *Store, err error) {
 	return s, nil
 }
 
-// identify checks that the folder belongs to this store and cluster and has the present format. known is false for a new
-// folder, which has no records of replicas yet.
+// identify checks that the folder belongs to this store and cluster and has the present format. known is false for a
+// new folder, which has no records of replicas yet.
 func (s *Store) identify() (known bool, err error) {
 	value, err := s.get(keys.AppendStoreIdentity(nil))
 	if err != nil || value == nil {

@@ -557,7 +557,8 @@ func forgetful(t *testing.T, newNet func() *transport.Network, mistakes transpor
 		c := newCluster(t, newNet(), 1, mistakes)
 		defer c.close()
 		// In some runs the third store's time-outs miss the lease for long.
-		for round := 0; round < 12 || round < 100 && withheld == 0 && len(c.watch.bad) == 0; round++ {
+		shown := func() bool { return withheld > 0 && !mistakes.NoPromise || len(c.watch.bad) > 0 }
+		for round := 0; round < 12 || round < 100 && !shown(); round++ {
 			l := c.leader(1, 0)
 			voter, third := l%stores+1, (l+1)%stores+1
 			c.cut(l, third)
