@@ -30,7 +30,7 @@ func (c *Cluster) Inject(ctx context.Context, f fault.Fault) (outcome string, er
 		return "", err
 	}
 	c.event("%s: begins", f)
-	if outcome, err = actions()[f.Verb](c, ctx, f); err != nil {
+	if outcome, err = actions()[f.Verb].do(c, ctx, f); err != nil {
 		err = fmt.Errorf("%s: %w", f, err)
 		c.event("%v", err)
 		return "", err
@@ -42,26 +42,32 @@ func (c *Cluster) Inject(ctx context.Context, f fault.Fault) (outcome string, er
 // action carries out the faults of one verb.
 type action func(c *Cluster, ctx context.Context, f fault.Fault) (outcome string, err error)
 
-// actions returns the action of each verb.
-func actions() map[fault.Verb]action {
-	return map[fault.Verb]action{
-		fault.Stop:      inTurn((*Cluster).stopStores),
-		fault.Kill:      inTurn((*Cluster).killStores),
-		fault.Restart:   inTurn((*Cluster).startStores),
-		fault.Pause:     inTurn((*Cluster).pauseStores),
-		fault.Resume:    onEach(func(n *storePlace, _ fault.Fault) { n.resume() }),
-		fault.Transfer:  (*Cluster).transfer,
-		fault.StepDown:  (*Cluster).transfer,
-		fault.Partition: (*Cluster).setLinks,
-		fault.Mend:      (*Cluster).setLinks,
-		fault.Link:      (*Cluster).setLinks,
-		fault.Network:   (*Cluster).setMatrix,
-		fault.Disk:      onEach((*storePlace).setDrive),
-		fault.Clock:     onEach(func(n *storePlace, f fault.Fault) { n.faults.ahead.Store(int64(f.Ahead)) }),
-		fault.Clients:   onEach((*storePlace).setClient),
-		fault.Split:     (*Cluster).split,
-		fault.Merge:     (*Cluster).merge,
-		fault.Heal:      (*Cluster).heal,
+// actionRow is what the cluster knows of a verb; package fault knows the rest of it.
+type actionRow struct {
+	do  action
+	now func(c *Cluster) []fault.Fault // returns what is in force of it, ended ones too; nil where nothing lasts
+}
+
+// actions returns the row of each verb.
+func actions() map[fault.Verb]actionRow {
+	return map[fault.Verb]actionRow{
+		fault.Stop:      {inTurn((*Cluster).stopStores), processes(fault.Stop)},
+		fault.Kill:      {inTurn((*Cluster).killStores), processes(fault.Kill)},
+		fault.Restart:   {inTurn((*Cluster).startStores), nil},
+		fault.Pause:     {inTurn((*Cluster).pauseStores), processes(fault.Pause)},
+		fault.Resume:    {onEach(func(n *storePlace, _ fault.Fault) { n.resume() }), nil},
+		fault.Transfer:  {(*Cluster).transfer, nil},
+		fault.StepDown:  {(*Cluster).transfer, nil},
+		fault.Partition: {(*Cluster).setLinks, func(c *Cluster) []fault.Fault { return c.badLinks(fault.Partition) }},
+		fault.Mend:      {(*Cluster).setLinks, nil},
+		fault.Link:      {(*Cluster).setLinks, func(c *Cluster) []fault.Fault { return c.badLinks(fault.Link) }},
+		fault.Network:   {(*Cluster).setMatrix, (*Cluster).badMatrix},
+		fault.Disk:      {onEach((*storePlace).setDrive), ofEach((*storePlace).badDrive)},
+		fault.Clock:     {onEach((*storePlace).setClock), ofEach((*storePlace).badClock)},
+		fault.Clients:   {onEach((*storePlace).setClient), ofEach((*storePlace).badClient)},
+		fault.Split:     {(*Cluster).split, nil},
+		fault.Merge:     {(*Cluster).merge, nil},
+		fault.Heal:      {(*Cluster).heal, nil},
 	}
 }
 
@@ -80,6 +86,30 @@ func onEach(do func(*storePlace, fault.Fault)) action {
 		}
 		return "", nil
 	}
+}
+
+// ofEach returns what lists the faults of each store. get returns that of one, without its number; the caller holds mu.
+func ofEach(get func(*storePlace) fault.Fault) func(*Cluster) []fault.Fault {
+	return func(c *Cluster) (all []fault.Fault) {
+		for _, n := range c.nodes {
+			n.mu.Lock()
+			f := get(n)
+			n.mu.Unlock()
+			f.Stores = []int{int(n.id)}
+			all = append(all, f)
+		}
+		return all
+	}
+}
+
+// processes returns what lists the stores that a verb has stopped. Those that have failed since are none of them.
+func processes(v fault.Verb) func(*Cluster) []fault.Fault {
+	return ofEach(func(n *storePlace) fault.Fault {
+		if n.faults.process != v || n.failure != nil && v != fault.Pause {
+			return fault.Fault{}
+		}
+		return fault.Fault{Verb: v}
+	})
 }
 
 // places returns the places of some stores, nil for all of them.
@@ -107,34 +137,16 @@ type storeFaults struct {
 	ahead   atomic.Int64 // ns by which the store's clock is ahead; not guarded
 }
 
-// Faults returns the faults that are in force. Each ends with its End, all with Heal. A store that has failed is none:
-// Status says why it has.
+// Faults returns the faults that are in force, by verb. Each ends with its End, all with Heal. A store that has failed
+// is none: Status says why it has.
 func (c *Cluster) Faults() (all []fault.Fault) {
-	c.faults.mu.Lock()
-	all = append(all, fault.Fault{Verb: fault.Network, Matrix: c.faults.matrix})
-	c.faults.mu.Unlock()
-	all = append(all, c.badLinks()...)
-	for _, n := range c.nodes {
-		all = append(all, n.inForce()...)
+	rows := actions()
+	for _, v := range fault.Verbs() {
+		if now := rows[v].now; now != nil {
+			all = append(all, now(c)...)
+		}
 	}
 	return slices.DeleteFunc(all, fault.Fault.Ended)
-}
-
-// inForce returns the faults of the store, ended ones too.
-func (n *storePlace) inForce() []fault.Fault {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	id := []int{int(n.id)}
-	process := fault.Fault{Verb: n.faults.process, Stores: id}
-	if n.failure != nil && process.Verb != fault.Pause {
-		process = fault.Fault{}
-	}
-	return []fault.Fault{
-		process,
-		{Verb: fault.Disk, Stores: id, Disk: n.faults.drive},
-		{Verb: fault.Clock, Stores: id, Ahead: time.Duration(n.faults.ahead.Load())},
-		{Verb: fault.Clients, Stores: id, Client: n.faults.client},
-	}
 }
 
 // heal ends all faults, lets leaders return to where they were at first, and starts the stores that do not run.
@@ -144,7 +156,7 @@ func (c *Cluster) heal(ctx context.Context, f fault.Fault) (string, error) {
 		if bad.Verb == fault.Stop || bad.Verb == fault.Kill {
 			continue // below, together with those that have failed
 		}
-		if _, err := actions()[bad.End().Verb](c, ctx, bad.End()); err != nil {
+		if _, err := actions()[bad.End().Verb].do(c, ctx, bad.End()); err != nil {
 			return "", err
 		}
 	}
@@ -176,8 +188,9 @@ func (c *Cluster) setLinks(_ context.Context, f fault.Fault) (string, error) {
 	return "", nil
 }
 
-// badLinks returns the faults of links, those of both directions in one, ended ones too.
-func (c *Cluster) badLinks() (all []fault.Fault) {
+// badLinks returns the faults of links that are cut, or those of all others. Two directions that are alike are one
+// fault.
+func (c *Cluster) badLinks(v fault.Verb) (all []fault.Fault) {
 	for _, a := range c.nodes {
 		for _, b := range c.nodes {
 			there, back := c.network.Link(a.id, b.id), c.network.Link(b.id, a.id)
@@ -186,7 +199,7 @@ func (c *Cluster) badLinks() (all []fault.Fault) {
 			if !f.OneWay && there == (fault.Net{Cut: true}) {
 				f = fault.Fault{Verb: fault.Partition, Stores: f.Stores, Others: f.Others}
 			}
-			if f.OneWay || a.id < b.id {
+			if f.Verb == v && (f.OneWay || a.id < b.id) {
 				all = append(all, f)
 			}
 		}
@@ -209,6 +222,13 @@ func (c *Cluster) setMatrix(_ context.Context, f fault.Fault) (string, error) {
 	}
 	c.faults.matrix = f.Matrix
 	return "", nil
+}
+
+// badMatrix returns the matrix whose delays the links have.
+func (c *Cluster) badMatrix() []fault.Fault {
+	c.faults.mu.Lock()
+	defer c.faults.mu.Unlock()
+	return []fault.Fault{{Verb: fault.Network, Matrix: c.faults.matrix}}
 }
 
 // newRand returns a random source of its own, drawn from the cluster's.
@@ -322,6 +342,11 @@ func (n *storePlace) setDrive(f fault.Fault) {
 	n.driveChanged()
 }
 
+// badDrive returns what is wrong with the store's disk.
+func (n *storePlace) badDrive() fault.Fault {
+	return fault.Fault{Verb: fault.Disk, Disk: n.faults.drive}
+}
+
 // driveChanged tells the disk what is wrong with it. The caller holds mu.
 func (n *storePlace) driveChanged() {
 	d := n.faults.drive
@@ -332,6 +357,14 @@ func (n *storePlace) driveChanged() {
 	n.fs.SetDrive(d, n.c.newRand())
 }
 
+// setClock sets the store's clock ahead, or right.
+func (n *storePlace) setClock(f fault.Fault) { n.faults.ahead.Store(int64(f.Ahead)) }
+
+// badClock returns how wrong the store's clock is.
+func (n *storePlace) badClock() fault.Fault {
+	return fault.Fault{Verb: fault.Clock, Ahead: time.Duration(n.faults.ahead.Load())}
+}
+
 // setClient disturbs the store's clients, or no longer.
 func (n *storePlace) setClient(f fault.Fault) {
 	n.mu.Lock()
@@ -340,6 +373,11 @@ func (n *storePlace) setClient(f fault.Fault) {
 	if n.server != nil {
 		n.server.SetClientFault(f.Client)
 	}
+}
+
+// badClient returns how the store's clients are disturbed.
+func (n *storePlace) badClient() fault.Fault {
+	return fault.Fault{Verb: fault.Clients, Client: n.faults.client}
 }
 
 // pauseStores holds all that leaves stores or reaches them: messages, commands, replies, syncs. Their timers go on.

@@ -70,8 +70,11 @@ func served(c *Cluster) bool {
 func TestActions(t *testing.T) {
 	all := actions()
 	for _, v := range fault.Verbs() {
-		if all[v] == nil {
+		if all[v].do == nil {
 			t.Errorf("nothing carries out %s", v)
+		}
+		if f := (fault.Fault{Verb: v}); f.Lasts() != (all[v].now != nil) {
+			t.Errorf("%s lasts: %v; its row does not say so", v, f.Lasts())
 		}
 		delete(all, v)
 	}
@@ -84,16 +87,16 @@ func TestActions(t *testing.T) {
 func TestFaultsInForce(t *testing.T) {
 	c := start(t, Config{Stores: 3, InMemory: true, NoSockets: true})
 	want := []string{
-		"network 3 regions",
+		"pause 2",
 		"partition 1 2",
 		"link 1 3 one-way delay=5ms loss=1%",
 		"link 2 3 jitter=1ms",
+		"network 3 regions",
 		"disk 1 latency=1ms",
 		"clock 1 -1s",
-		"clients 1 refuse",
-		"pause 2",
-		"clients 2 bandwidth=1KiB",
 		"clock 3 500ms",
+		"clients 1 refuse",
+		"clients 2 bandwidth=1KiB",
 		"clients 3 reset",
 	}
 	order := rand.New(rand.NewPCG(1, 1))
