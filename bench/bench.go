@@ -363,8 +363,8 @@ type run struct {
 	failing  bool          // errors since then
 }
 
-// Run sends the load and writes the record to out. It returns a summary also when ctx ends early, marked interrupted and
-// without an error, and when the target dies, with the error. When Run returns, all its goroutines have ended.
+// Run sends the load and writes the record to out. It returns a summary also when ctx ends early, marked interrupted
+// and without an error, and when the target dies, with the error. When Run returns, all its goroutines have ended.
 func Run(ctx context.Context, o Options, out *results.RecordWriter) (results.Summary, error) {
 	sockets := o.Dial == nil
 	o, err := o.complete()
@@ -374,10 +374,10 @@ func Run(ctx context.Context, o Options, out *results.RecordWriter) (results.Sum
 	runCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	t, facts, err := discover(ctx, o.Dial, o.Targets)
-	switch {
-	case errors.Is(err, errProtocol):
-		return results.Summary{}, &OptionsError{fmt.Errorf("not a Redis: %w", err)}
-	case err != nil:
+	if err == nil {
+		err = t.knows(ctx, o.Events)
+	}
+	if err != nil {
 		return results.Summary{}, err
 	}
 	r := &run{

@@ -12,6 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"neokv.dev/neokv/fault"
+	"neokv.dev/neokv/settings"
 	"neokv.dev/results"
 	"neokv.dev/workloads"
 )
@@ -244,6 +245,44 @@ func (r *run) events(n int) []results.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.happened[n:])
+}
+
+// knows refuses events whose first word is neither a fault nor a command of the target. A target that does not list its
+// commands takes all. The error is an OptionsError.
+func (t *target) knows(ctx context.Context, events []ScheduledEvent) error {
+	var wrong problems
+	var known []string
+	for _, e := range events {
+		if e.command == nil {
+			continue
+		}
+		if known == nil {
+			v, err := t.ask(ctx, t.addr(0), "COMMAND")
+			if err != nil {
+				return nil
+			}
+			rows, _ := v.([]any)
+			if len(rows) == 0 {
+				return nil
+			}
+			for _, row := range rows {
+				if fields, _ := row.([]any); len(fields) > 0 {
+					known = append(known, fmt.Sprint(fields[0]))
+				}
+			}
+		}
+		if name := strings.ToLower(e.command[0]); !slices.Contains(known, name) {
+			for _, v := range fault.Verbs() {
+				known = append(known, string(v))
+			}
+			wrong.add(fmt.Errorf("at %s %s: %s is neither a command of the target nor a fault%s", e.At, e.Do, name,
+				settings.DidYouMean(name, known)))
+		}
+	}
+	if len(wrong) > 0 {
+		return &OptionsError{errors.Join(wrong...)}
+	}
+	return nil
 }
 
 // tell sends a command to whom it concerns: what empties the data to every node that has slots, CONFIG to every node,

@@ -5,11 +5,13 @@ package bench
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -386,5 +388,56 @@ func TestCommandsAreRedis(t *testing.T) {
 	}
 	if want := strings.Join(lines, ""); string(got) != want {
 		t.Errorf("commands.txt differs from redis-server's:\n%s", want)
+	}
+}
+
+// TestTargetsRefused: what is no target for a load is refused before it, and so are events that the target cannot do.
+func TestTargetsRefused(t *testing.T) {
+	dir := t.TempDir()
+	conf := filepath.Join(dir, "sentinel.conf")
+	if err := os.WriteFile(conf, []byte("port 0\nunixsocket "+filepath.Join(dir, "s")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	sentinel := exec.Command("redis-server", conf, "--sentinel")
+	sentinel.Dir = dir
+	if err := sentinel.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		sentinel.Process.Kill()
+		sentinel.Wait()
+	}()
+	dial := func(ctx context.Context, addr string) (net.Conn, error) {
+		if addr != "sentinel:1" {
+			return tcp(ctx, addr)
+		}
+		for { // until it listens
+			if nc, err := new(net.Dialer).DialContext(ctx, "unix", filepath.Join(dir, "s")); err == nil || ctx.Err() != nil {
+				return nc, err
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	single, cluster := startRedis(t), startRedisCluster(t)
+	for _, c := range []struct {
+		targets []string
+		at      string
+		want    string
+	}{
+		{[]string{"sentinel:1"}, "", "target sentinel:1 is a Sentinel, which keeps no data"},
+		{[]string{cluster[0], single}, "", "target " + cluster[0] + " is a node of a cluster, " + single + " is none"},
+		{[]string{single, cluster[1]}, "", "target " + cluster[1] + " is a node of a cluster, " + single + " is none"},
+		{[]string{single}, "10ms kil 2", "at 10ms kil 2: kil is neither a command of the target nor a fault; did you mean kill?"},
+		{[]string{cluster[0]}, "10ms FLUSHAL", "flushal is neither a command of the target nor a fault; did you mean flushall?"},
+	} {
+		o := Options{Groups: []GroupOptions{{Workload: "set", Records: 10}}, Duration: 50 * time.Millisecond,
+			Targets: c.targets, Dial: dial}
+		if c.at != "" {
+			o.Events = []ScheduledEvent{event(c.at)}
+		}
+		_, err := Run(t.Context(), usual(o), results.NewWriter(io.Discard))
+		if !errors.As(err, new(*OptionsError)) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v %s: %v; want %q", c.targets, c.at, err, c.want)
+		}
 	}
 }

@@ -46,34 +46,51 @@ type target struct {
 // askTimeout bounds a question about the target, from connecting to the answer.
 const askTimeout = 3 * time.Second
 
-// discover asks the addresses whether they are a cluster. Of a cluster one node must answer, of plain servers all.
+// discover asks the addresses whether they are a cluster. Of a cluster one node must answer, of plain servers all. The
+// error is an OptionsError if the addresses are of no use for a load, whoever answers there.
 func discover(ctx context.Context, dial func(context.Context, string) (net.Conn, error), addrs []string) (*target,
 	results.Target, error) {
 	t := &target{dial: dial, seeds: addrs, ids: map[string]nodeID{}, stale: make(chan struct{}, 1)}
 	facts := results.Target{Addrs: addrs}
+	infos, failures := make([]map[string]string, len(addrs)), make([]error, len(addrs))
+	var asked sync.WaitGroup
+	for i, addr := range addrs {
+		asked.Go(func() { infos[i], failures[i] = t.fields(ctx, addr, "INFO") })
+	}
+	asked.Wait()
 	var failed []error
-	for _, addr := range addrs {
-		info, err := t.fields(ctx, addr, "INFO")
-		if err != nil {
+	var plain, nodes []string // addresses of plain servers, and of nodes of a cluster
+	for i, addr := range addrs {
+		info, err := infos[i], failures[i]
+		switch {
+		case errors.Is(err, errProtocol):
+			return nil, facts, &OptionsError{fmt.Errorf("not a Redis: target %s: %w", addr, err)}
+		case err != nil:
 			failed = append(failed, fmt.Errorf("target %s: %w", addr, err))
 			continue
+		case info["redis_mode"] == "sentinel":
+			return nil, facts, &OptionsError{fmt.Errorf(
+				"target %s is a Sentinel, which keeps no data; SENTINEL MASTERS says where the servers are", addr)}
+		case info["cluster_enabled"] == "1":
+			nodes = append(nodes, addr)
+		default:
+			plain = append(plain, addr)
+			t.id(addr)
 		}
-		facts.Version = info["redis_version"]
-		facts.Info = map[string]string{}
-		for k, v := range info {
-			if k == "os" || k == "server_name" || k == "valkey_version" || inForce(k) {
-				facts.Info[k] = v
+		if len(nodes) <= 1 {
+			facts.Version, facts.Info = info["redis_version"], map[string]string{}
+			for k, v := range info {
+				if k == "os" || k == "server_name" || k == "valkey_version" || inForce(k) {
+					facts.Info[k] = v
+				}
 			}
 		}
-		if info["cluster_enabled"] == "1" {
-			facts.Cluster = true
-			break
-		}
-		t.id(addr)
 	}
-	switch {
+	switch facts.Cluster = len(nodes) > 0; {
+	case facts.Cluster && len(plain) > 0:
+		return nil, facts, &OptionsError{fmt.Errorf("target %s is a node of a cluster, %s is none: want one of these alone",
+			nodes[0], strings.Join(plain, ","))}
 	case facts.Cluster:
-		t.ids, t.addrs = map[string]nodeID{}, nil
 		if err := t.refresh(ctx); err != nil {
 			return nil, facts, err
 		}

@@ -95,6 +95,8 @@ func (m *memoryServer) answer(args []any) string {
 		}
 		const info = "# Server\r\nredis_version:7.0.99\r\n# Cluster\r\ncluster_enabled:0\r\n"
 		return fmt.Sprintf("$%d\r\n%s\r\n", len(info), info)
+	case "COMMAND":
+		return "-ERR unknown command 'COMMAND'\r\n"
 	case "SET":
 		m.data[args[1].(string)] = args[2].(string)
 		return "+OK\r\n"

@@ -12,8 +12,9 @@ import (
 	"neokv.dev/neokv/settings"
 )
 
-// open checks the configuration and opens the data folder. The cluster that it returns has not started.
-func open(config Config) (*Cluster, error) {
+// open checks the configuration and opens the data folder. The cluster that it returns has not started. The error lists
+// all that is wrong with the configuration; the folder is opened only if nothing is.
+func open(config Config) (_ *Cluster, err error) {
 	s := settings.Default()
 	if config.Settings != nil {
 		s = *config.Settings
@@ -21,50 +22,51 @@ func open(config Config) (*Cluster, error) {
 	if config.Bind == "" {
 		config.Bind = "127.0.0.1"
 	}
-	if err := CheckBind(config.Bind, s.Redis); err != nil {
-		return nil, fmt.Errorf("bind %s: %w", config.Bind, err)
-	}
 	for config.Seed == 0 {
 		config.Seed = rand.Uint64()
+	}
+	var wrong []error
+	if config.From != nil {
+		if s, err = config.checkFrom(); err != nil {
+			return nil, err
+		}
+		config.InMemory = true
+	}
+	if err := CheckBind(config.Bind, s.Redis); err != nil {
+		wrong = append(wrong, fmt.Errorf("bind %s: %w", config.Bind, err))
+	}
+	if config.Dir == "" {
+		wrong = append(wrong, CheckNoDir(s.Engine))
+	} else if config.InMemory {
+		wrong = append(wrong, fmt.Errorf("folder %s: a cluster in memory has none", config.Dir))
 	}
 	c := &Cluster{
 		config: config, rand: rand.New(rand.NewPCG(config.Seed, 1)),
 		changing: make(chan struct{}, 1), closing: make(chan struct{}),
+		unknown: make(map[string]bool),
 	}
 	if config.Hooks != nil {
 		c.hooks = *config.Hooks
 	}
 	if config.From != nil {
-		var err error
-		if s, err = config.checkFrom(); err != nil {
-			return nil, err
-		}
-		c.config.InMemory, config.InMemory = true, true
 		c.advanced.Store(int64(config.From.advanced))
 	}
 	asked := settings.ClusterKnobs{Stores: config.Stores, Replicas: config.Replicas, Regions: config.Regions}
-	if config.Dir == "" {
-		if err := CheckNoDir(s.Engine); err != nil {
-			return nil, err
-		}
-	}
-	if !config.InMemory {
+	if config.InMemory || errors.Join(wrong...) != nil {
+		s.Cluster = shape(asked, s.Cluster)
+	} else {
 		f, err := openFolder(vfs.Default, config.Dir, asked, s, config.Discard, c.random128)
 		if err != nil {
 			return nil, err
 		}
 		c.folder, s.Cluster, s.Engine.WALDir = f, f.shape, f.walDir
-	} else if config.Dir != "" {
-		return nil, fmt.Errorf("folder %s: a cluster in memory has none", config.Dir)
-	} else {
-		s.Cluster = shape(asked, s.Cluster)
 	}
 	c.settings = s
-	err := s.Validate()
-	if err == nil {
-		err = CheckPorts(config.Port, config.ProxyPort, s.Cluster.Stores)
+	wrong = append(wrong, s.Validate())
+	if s.Cluster.Stores > 0 {
+		wrong = append(wrong, CheckPorts(config.Port, config.ProxyPort, s.Cluster.Stores))
 	}
-	if err != nil {
+	if err := errors.Join(wrong...); err != nil {
 		if c.folder != nil {
 			err = errors.Join(err, c.folder.close(true)) // no store has been opened
 		}

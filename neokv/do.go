@@ -320,6 +320,6 @@ func (c *Cluster) Advance(d time.Duration) error {
 		return fmt.Errorf("advance by %s: a cluster's clock never goes back", d)
 	}
 	c.advanced.Add(int64(d))
-	c.event("the clocks go ahead by %s", d)
+	c.event(EventCluster, "the clocks go ahead by %s", d)
 	return nil
 }

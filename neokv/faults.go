@@ -29,13 +29,13 @@ func (c *Cluster) Inject(ctx context.Context, f fault.Fault) (outcome string, er
 	if err := f.Check(len(c.nodes)); err != nil {
 		return "", err
 	}
-	c.event("%s: begins", f)
+	c.event(EventFault, "%s: begins", f)
 	if outcome, err = actions()[f.Verb].do(c, ctx, f); err != nil {
 		err = fmt.Errorf("%s: %w", f, err)
-		c.event("%v", err)
+		c.event(EventFault, "%v", err)
 		return "", err
 	}
-	c.event("%s: done", f) // what has come of it the stores tell
+	c.event(EventFault, "%s: done", f) // what has come of it the stores tell
 	return outcome, nil
 }
 

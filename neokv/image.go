@@ -24,6 +24,9 @@ type Image struct {
 	disks    []*disk.FS
 }
 
+// Settings returns the settings of the cluster of which the image was taken.
+func (i *Image) Settings() settings.Settings { return i.settings }
+
 // Snapshot takes an image of the cluster, which must be one in memory. The stores that run first write their memtables
 // to tables, so that clusters start from the image without reading logs; clients may go on writing. A store that does
 // not run, is paused or has a bad disk is in the image with what is on its disk.

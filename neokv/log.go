@@ -11,9 +11,8 @@ import (
 
 var logOnce sync.Once
 
-// LogRaft makes the Raft library write its errors, and nothing else, to w. Without LogRaft the library logs all that it
-// does to standard error. The choice holds for the whole process, so the program makes it, not Start. Call LogRaft
-// before the first Start; only the first call counts.
+// LogRaft makes the Raft library write its errors, and nothing else, to w. The choice holds for the whole process. Call
+// LogRaft before the first Start, which makes the library silent if nobody has; only the first call counts.
 func LogRaft(w io.Writer) {
 	logOnce.Do(func() {
 		out := log.New(w, "neokv: ", log.LstdFlags|log.Lmsgprefix)

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"strings"
@@ -45,7 +46,8 @@ type Config struct {
 	// Discard lets Start empty a folder that was not closed cleanly while engine.wal_sync was none, since its data may
 	// be torn. Without Discard, Start refuses such a folder.
 	Discard bool
-	// NoSockets opens no ports: clients reach the cluster by Dial only.
+	// NoSockets opens no ports: clients reach the cluster by Dial only. The names in its addresses have none in DNS, so
+	// that a client that dials them otherwise finds nobody.
 	NoSockets bool
 	// Bind is the IP address of the ports, 127.0.0.1 if empty. An address beyond loopback needs redis.requirepass,
 	// and an unspecified one such as 0.0.0.0 needs redis.advertise_ip too.
@@ -104,14 +106,21 @@ type Cluster struct {
 
 	randMu sync.Mutex
 	rand   *rand.Rand
+
+	unknownMu sync.Mutex
+	unknown   map[string]bool // see onUnknown
 }
 
 // Start boots a cluster. It returns when every slot is served. If there are at least as many regions as stores, it also
-// waits until every store leads a region. An error leaves nothing running.
+// waits until every store leads a region. An error leaves nothing running. It lists all that is wrong with config.
+//
+// Start writes nothing to standard error: the first one in a process silences the Raft library, unless the program has
+// called LogRaft before.
 func Start(ctx context.Context, config Config) (*Cluster, error) {
 	if ctx == nil {
 		return nil, ErrNilContext
 	}
+	LogRaft(io.Discard) // unless the program has called it
 	begin := time.Now()
 	c, err := open(config)
 	if err != nil {
@@ -121,7 +130,7 @@ func Start(ctx context.Context, config Config) (*Cluster, error) {
 		return nil, errors.Join(err, c.Close())
 	}
 	c.boot = time.Since(begin)
-	c.event("the cluster serves, %s after its start", c.boot.Round(time.Millisecond))
+	c.event(EventCluster, "the cluster serves, %s after its start", c.boot.Round(time.Millisecond))
 	return c, nil
 }
 
@@ -140,15 +149,45 @@ func (c *Cluster) ProxyAddr() string { return c.proxyAddr }
 // ClusterEvent is something that has happened to a cluster: a fault, a store that starts, ends or fails, a new leader.
 type ClusterEvent struct {
 	Time time.Time
+	Kind EventKind
 	Text string // such as `region 3: store 2 leads, term 5`
 }
+
+// EventKind says what an event is about.
+type EventKind string
+
+// The kinds of events.
+const (
+	EventCluster EventKind = "cluster" // it serves, or its clocks go ahead
+	EventFault   EventKind = "fault"   // one begins, is done, or cannot be
+	EventFailure EventKind = "failure" // of a store
+	EventLeader  EventKind = "leader"  // a store leads a region
+	EventRegion  EventKind = "region"  // a split or merge goes on
+	EventClient  EventKind = "client"  // a client calls a command that NeoKV lacks; once for each of the first hundred
+)
 
 func (e ClusterEvent) String() string { return e.Time.Format("15:04:05.000 ") + e.Text }
 
 // event tells Config.OnEvent.
-func (c *Cluster) event(format string, args ...any) {
+func (c *Cluster) event(kind EventKind, format string, args ...any) {
 	if f := c.config.OnEvent; f != nil {
-		f(ClusterEvent{time.Now(), fmt.Sprintf(format, args...)})
+		f(ClusterEvent{time.Now(), kind, fmt.Sprintf(format, args...)})
+	}
+}
+
+// shownUnknown bounds how many names of unknown commands events tell, and so the memory for them.
+const shownUnknown = 100
+
+// onUnknown tells, once for each name, that a client called a command that no table has.
+func (c *Cluster) onUnknown(name string) {
+	c.unknownMu.Lock()
+	told := c.unknown[name] || len(c.unknown) == shownUnknown
+	if !told {
+		c.unknown[name] = true
+	}
+	c.unknownMu.Unlock()
+	if !told {
+		c.event(EventClient, "a client called %s, which NeoKV does not have; docs/commands.md lists what it has", name)
 	}
 }
 

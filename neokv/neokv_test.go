@@ -1,21 +1,25 @@
 package neokv
 
 import (
-	"neokv.dev/neokv/internal/keys"
-
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"neokv.dev/neokv/fault"
+	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/settings"
 )
 
@@ -53,8 +57,8 @@ func start(t *testing.T, c Config) *Cluster {
 	return cluster
 }
 
-// startRefused expects Start to refuse a configuration.
-func startRefused(t *testing.T, c Config, want string) {
+// startRefused expects Start to refuse a configuration, with an error that has all of want.
+func startRefused(t *testing.T, c Config, want ...string) {
 	t.Helper()
 	if c.Settings == nil {
 		c.Settings = small()
@@ -63,8 +67,12 @@ func startRefused(t *testing.T, c Config, want string) {
 	if err == nil {
 		cluster.Close()
 		t.Errorf("Start(%+v) booted; want %q", c, want)
-	} else if !strings.Contains(err.Error(), want) {
-		t.Errorf("Start(%+v) = %v; want %q", c, err, want)
+		return
+	}
+	for _, part := range want {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("Start(%+v) = %v; want %q", c, err, part)
+		}
 	}
 }
 
@@ -268,6 +276,12 @@ func TestRefusedConfigs(t *testing.T) {
 	port := taken.Addr().(*net.TCPAddr).Port
 	bad := small()
 	bad.Engine.BloomBits, bad.Raft.MaxInflight = 99, 0
+	dir := t.TempDir()
+	startRefused(t, Config{Settings: bad, Dir: dir, Bind: "example.org", Port: 7001, ProxyPort: 7002}, // nothing is opened
+		"bind example.org", "engine.bloom_bits", "raft.max_inflight", "proxy port 7002")
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("in the folder of what was refused: %v, %v", left, err)
+	}
 	for _, x := range []struct {
 		c    Config
 		want string
@@ -276,8 +290,8 @@ func TestRefusedConfigs(t *testing.T) {
 		{Config{Bind: "example.org"}, "bind example.org: want an IP address"},
 		{Config{Port: 65534}, "3 stores need the ports 65534 to 65536"},
 		{Config{Port: 7001, ProxyPort: 7002}, "proxy port 7002: it is the port of store 2"},
-		{Config{Port: port}, fmt.Sprintf("store 1: listen tcp 127.0.0.1:%d: bind: address already in use", port)},
-		{Config{ProxyPort: port}, fmt.Sprintf("proxy: listen tcp 127.0.0.1:%d: bind: address already in use", port)},
+		{Config{Port: port}, fmt.Sprintf("address already in use: 127.0.0.1:%d of store 1", port)},
+		{Config{ProxyPort: port}, fmt.Sprintf("address already in use: 127.0.0.1:%d of the proxy", port)},
 		{Config{Stores: 2, Replicas: 3}, "replicas"},
 		{Config{Settings: bad}, "engine.bloom_bits"},
 		{Config{Settings: bad}, "raft.max_inflight"},
@@ -358,5 +372,130 @@ func TestUnsyncedMarkerSurvivesAFailure(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(dir, unsyncedName)); err != nil {
 			t.Errorf("the store stops: %v; the marker is gone: %v", stops, err)
 		}
+	}
+}
+
+// TestPortsTaken: Start names all ports that are taken together, and leaves none open.
+func TestPortsTaken(t *testing.T) {
+	var taken []net.Listener
+	listen := func(addr string) net.Listener {
+		ln, err := net.Listen("tcp", addr)
+		if err != nil {
+			t.Skip("no two ports in a row are free: ", err)
+		}
+		taken = append(taken, ln)
+		return ln
+	}
+	defer func() {
+		for _, ln := range taken {
+			ln.Close()
+		}
+	}()
+	port := listen("127.0.0.1:0").Addr().(*net.TCPAddr).Port
+	listen(fmt.Sprintf("127.0.0.1:%d", port+1))
+	proxy := listen("127.0.0.1:0").Addr().(*net.TCPAddr).Port
+	_, err := Start(t.Context(), Config{Port: port, ProxyPort: proxy, InMemory: true, Settings: small()})
+	var e *PortsTakenError
+	if want := []string{fmt.Sprintf("127.0.0.1:%d", port), fmt.Sprintf("127.0.0.1:%d", port+1),
+		fmt.Sprintf("127.0.0.1:%d", proxy)}; !errors.As(err, &e) || !slices.Equal(e.Addrs, want) {
+		t.Errorf("%v; want %v taken", err, want)
+	}
+	listen(fmt.Sprintf("127.0.0.1:%d", port+2)) // store 3 would have it
+}
+
+// TestNoSockets: the addresses of a cluster without sockets cannot be resolved, clients are sent to them all the same.
+func TestNoSockets(t *testing.T) {
+	c := start(t, Config{InMemory: true, NoSockets: true})
+	want := []string{"store-1.no-sockets.neokv.invalid:1", "store-2.no-sockets.neokv.invalid:1",
+		"store-3.no-sockets.neokv.invalid:1"}
+	if got := c.Addrs(); !slices.Equal(got, want) || c.ProxyAddr() != "proxy.no-sockets.neokv.invalid:1" {
+		t.Errorf("addresses %v, %s; want %v", got, c.ProxyAddr(), want)
+	}
+	asked := map[string]bool{}
+	r := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()[:1],
+		Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) {
+			asked[addr] = true
+			return c.Dial(ctx, addr)
+		}})
+	defer r.Close()
+	for i := range 30 {
+		if err := r.Set(t.Context(), fmt.Sprint("k", i), i, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(asked) != 3 {
+		t.Errorf("the client dialled %v; want all stores", asked)
+	}
+	stranger := redis.NewClient(&redis.Options{Addr: c.Addrs()[0], MaxRetries: -1, DialerRetries: 1})
+	defer stranger.Close()
+	if err := stranger.Ping(t.Context()).Err(); err == nil || !strings.Contains(err.Error(), "no-sockets.neokv.invalid") {
+		t.Errorf("a client without the dialer: %v; want an error that names no-sockets", err)
+	}
+}
+
+// TestUnknownCommandsAreTold: an event names each command that the cluster lacks once, and a hundred at most.
+func TestUnknownCommandsAreTold(t *testing.T) {
+	var mu sync.Mutex
+	var told []string
+	c := start(t, Config{InMemory: true, NoSockets: true, OnEvent: func(e ClusterEvent) {
+		if mu.Lock(); e.Kind == EventClient {
+			told = append(told, e.Text)
+		}
+		mu.Unlock()
+	}})
+	for range 3 {
+		for _, call := range [][]any{{"frobnicate", "x"}, {"CLIENT", "frob"}, {"get", "k"}, {"shutdown"},
+			{strings.Repeat("x", 1000)}} {
+			if call[0] == "CLIENT" {
+				conn, err := c.Dial(t.Context(), c.Addrs()[1])
+				if err != nil {
+					t.Fatal(err)
+				}
+				fmt.Fprintf(conn, "CLIENT frob\r\n")
+				if _, err := conn.Read(make([]byte, 1)); err != nil {
+					t.Fatal(err)
+				}
+				conn.Close()
+				continue
+			}
+			c.Do(t.Context(), call...)
+		}
+	}
+	want := []string{
+		"a client called FROBNICATE, which NeoKV does not have; docs/commands.md lists what it has",
+		"a client called CLIENT FROB, which NeoKV does not have; docs/commands.md lists what it has"}
+	mu.Lock()
+	if !slices.Equal(told, want) {
+		t.Errorf("told %q; want %q", told, want)
+	}
+	mu.Unlock()
+	for i := range 1000 {
+		c.Do(t.Context(), fmt.Sprint("x", i))
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(told) != shownUnknown {
+		t.Errorf("%d names were told; want %d", len(told), shownUnknown)
+	}
+}
+
+// TestStartIsSilent: a program that says nothing of the Raft library's logger gets nothing on standard error, whatever
+// happens to its stores.
+func TestStartIsSilent(t *testing.T) {
+	const child = "NEOKV_TEST_SILENT"
+	if os.Getenv(child) != "" {
+		c := start(t, Config{InMemory: true, NoSockets: true})
+		for _, text := range []string{"kill 1", "partition 2 3", "heal"} {
+			if _, err := c.Inject(t.Context(), fault.MustParse(text)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return
+	}
+	var stdout, stderr bytes.Buffer
+	cmd := exec.Command(os.Args[0], "-test.run=^TestStartIsSilent$")
+	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), child+"=1"), &stdout, &stderr
+	if err := cmd.Run(); err != nil || stderr.Len() > 0 {
+		t.Errorf("%v\n%s\nstandard error:\n%s", err, stdout.String(), stderr.String())
 	}
 }

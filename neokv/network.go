@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -47,49 +48,79 @@ func (c *Cluster) newNetwork(identity [16]byte) *transport.Network {
 	return transport.NewTCP(t)
 }
 
+// PortsTakenError says on which addresses, host:port, Start cannot listen because others do.
+type PortsTakenError struct {
+	Addrs []string
+	wants []string // who wants each
+}
+
+func (e *PortsTakenError) Error() string {
+	return "address already in use: " + strings.Join(e.wants, ", ")
+}
+
 // listenAll opens the ports of the stores and then the proxy's, and sets the address of each. Without sockets the
-// listeners are nil.
-func (c *Cluster) listenAll() (all []net.Listener, err error) {
-	for i := range len(c.nodes) + 1 {
-		who, addr, port := "proxy", &c.proxyAddr, c.config.ProxyPort
-		if i < len(c.nodes) {
-			who, addr, port = fmt.Sprint("store ", i+1), &c.nodes[i].addr, c.config.Port
-			if port > 0 {
-				port += i
-			}
-		}
-		var ln net.Listener
-		if ln, *addr, err = c.listen(port, i); err != nil {
-			for _, ln := range all {
-				if ln != nil {
-					ln.Close()
-				}
-			}
-			return nil, fmt.Errorf("%s: %w", who, err)
-		}
-		all = append(all, ln)
+// listeners are nil, and an address is only a name for Dial: its top-level domain is one that is never resolved (RFC
+// 6761), so that no client writes to a server that has nothing to do with this cluster. The error is a PortsTakenError
+// where ports are taken.
+func (c *Cluster) listenAll() ([]net.Listener, error) {
+	addrs := make([]*string, 0, len(c.nodes)+1)
+	for i, n := range c.nodes {
+		addrs, n.addr = append(addrs, &n.addr), c.address(n.id.RaftAddress(), c.config.Port, i)
+	}
+	addrs, c.proxyAddr = append(addrs, &c.proxyAddr), c.address("proxy", c.config.ProxyPort, 0)
+	if c.config.NoSockets {
+		return make([]net.Listener, len(addrs)), nil
+	}
+	all, err := insist(func() ([]net.Listener, error) { return listenOn(addrs) },
+		func(err error) bool { return errors.As(err, new(*PortsTakenError)) })
+	if err != nil {
+		return nil, err
+	}
+	for i, ln := range all {
+		*addrs[i] = ln.Addr().String()
 	}
 	return all, nil
 }
 
-// listen opens the i-th port. Without sockets it opens none, and the address is only a name for Dial.
-func (c *Cluster) listen(port, i int) (net.Listener, string, error) {
+// address returns the address of the i-th port from port on; 0 stands for free ones.
+func (c *Cluster) address(name string, port, i int) string {
+	host := c.config.Bind
 	if c.config.NoSockets {
-		if port == 0 {
-			port = 7001 + i
+		host, port = name+".no-sockets.neokv.invalid", max(port, 1)
+	} else if port > 0 {
+		port += i
+	}
+	return net.JoinHostPort(host, strconv.Itoa(port))
+}
+
+// listenOn opens the ports of the stores and the proxy's, all or none.
+func listenOn(addrs []*string) (all []net.Listener, err error) {
+	var taken PortsTakenError
+	for i, addr := range addrs {
+		ln, failed := net.Listen("tcp", *addr)
+		switch {
+		case failed == nil:
+			all = append(all, ln)
+		case errors.Is(failed, syscall.EADDRINUSE):
+			who := "the proxy"
+			if i < len(addrs)-1 {
+				who = fmt.Sprint("store ", i+1)
+			}
+			taken.Addrs, taken.wants = append(taken.Addrs, *addr), append(taken.wants, fmt.Sprintf("%s of %s", *addr, who))
+		default:
+			err = errors.Join(err, failed)
 		}
-		return nil, net.JoinHostPort(c.config.Bind, strconv.Itoa(port)), nil
 	}
-	ln, err := insist(
-		func() (net.Listener, error) {
-			return net.Listen("tcp", net.JoinHostPort(c.config.Bind, strconv.Itoa(port)))
-		},
-		func(err error) bool { return errors.Is(err, syscall.EADDRINUSE) },
-	)
-	if err != nil {
-		return nil, "", err
+	if taken.Addrs != nil {
+		err = errors.Join(err, &taken)
 	}
-	return ln, ln.Addr().String(), nil
+	if err == nil {
+		return all, nil
+	}
+	for _, ln := range all {
+		ln.Close()
+	}
+	return nil, err
 }
 
 // serve lets a server accept clients from a pipe and, unless it is nil, from a listener.

@@ -113,8 +113,10 @@ func (n *storePlace) open(booting bool) (*store.Store, error) {
 		Port: number, Cluster: n.cluster, Initial: n.initial, Booting: booting, Rand: random,
 		ClockAhead: n.clockAhead, Mistakes: c.hooks.Mistakes.Store, Hooks: c.hooks.Region, Pinned: c.pinned,
 		OnFail:   func(err error) { n.fail(fs, err) },
-		OnChange: func(text string) { c.event("%s", text) },
-		OnServe:  func(r topology.RegionID, term uint64) { c.event("region %d: store %d leads, term %d", r, n.id, term) },
+		OnChange: func(text string) { c.event(EventRegion, "%s", text) },
+		OnServe: func(r topology.RegionID, term uint64) {
+			c.event(EventLeader, "region %d: store %d leads, term %d", r, n.id, term)
+		},
 	})
 }
 
@@ -139,7 +141,7 @@ func (n *storePlace) install(s *store.Store, ln net.Listener) (standIn *server.S
 	c := n.c
 	srv := server.New(server.Options{
 		Node: &storePort{s, n}, Self: n.id, Settings: c.settings, ClientMemory: c.clients, Exposed: c.exposed(),
-		Version: Version, Mistakes: c.hooks.Mistakes.Server,
+		Version: Version, OnUnknown: c.onUnknown, Mistakes: c.hooks.Mistakes.Server,
 	})
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -167,7 +169,7 @@ func (n *storePlace) fail(fs *disk.FS, err error) {
 	if !news {
 		return
 	}
-	n.c.event("store %d has failed: %v", n.id, err)
+	n.c.event(EventFailure, "store %d has failed: %v", n.id, err)
 	select {
 	case n.c.failed <- err:
 	default:

@@ -19,7 +19,7 @@ import (
 func (c *Cluster) startProxy(ln net.Listener) {
 	c.proxy = server.New(server.Options{
 		Node: &proxyPort{c}, Settings: c.settings, ClientMemory: c.clients, Exposed: c.exposed(), Version: Version,
-		Mistakes: c.hooks.Mistakes.Server,
+		OnUnknown: c.onUnknown, Mistakes: c.hooks.Mistakes.Server,
 	})
 	c.proxyPipe = memconn.Listen(memoryAddr(c.proxyAddr))
 	c.serve(c.proxy, c.proxyPipe, ln)

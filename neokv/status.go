@@ -26,6 +26,8 @@ type StoreStatus struct {
 	Leads    int    `json:"leads"`
 	// Lag is how many entries of the log the store's replicas have not applied which their leaders have, in all.
 	Lag uint64 `json:"lag"`
+	// Rate is how many commands clients call per second at the store's port, over the last moments.
+	Rate float64 `json:"commands_per_second"`
 }
 
 // The states of a store.
@@ -64,7 +66,8 @@ func (c *Cluster) Status() ClusterStatus {
 	s := ClusterStatus{Faults: append([]fault.Fault{}, c.Faults()...)}
 	for _, n := range c.nodes {
 		state, reason := n.state()
-		s.Stores = append(s.Stores, StoreStatus{Store: int(n.id), Addr: n.addr, State: state, Reason: reason})
+		s.Stores = append(s.Stores, StoreStatus{Store: int(n.id), Addr: n.addr, State: state, Reason: reason,
+			Rate: n.commandRate()})
 	}
 	for _, r := range c.regions() {
 		region := RegionStatus{
@@ -154,6 +157,16 @@ func (c *Cluster) replicaStatus(on topology.StoreID, id topology.RegionID, leade
 		}
 	}
 	return out
+}
+
+// commandRate returns how many commands clients call per second at the store's port.
+func (n *storePlace) commandRate() float64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.server == nil {
+		return 0
+	}
+	return n.server.CommandRate()
 }
 
 // state returns the state of the store, and the reason if it has failed.

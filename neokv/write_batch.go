@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -100,15 +101,21 @@ type KeyValue struct {
 const scanStep = 1000
 
 // ScanPrefix returns the first keys, limit at most, that begin with prefix and are in the slot of tag, in the order of
-// their bytes, with what they hold. tag is what keys have between braces: ScanPrefix(ctx, "t1", "{t1}:chat:", 10). A
-// scan that needs several steps, of 1000 keys or 1 MiB, does not see them all at one instant. A tag without keys has
-// none to return.
+// their bytes, with what they hold. tag is what keys have between braces: ScanPrefix(ctx, "t1", "{t1}:chat:", 10);
+// where it is empty, it is taken from a prefix that has it. A scan that needs several steps, of 1000 keys or 1 MiB,
+// does not see them all at one instant. A tag without keys has none to return.
 func (c *Cluster) ScanPrefix(ctx context.Context, tag, prefix string, limit int) (found []KeyValue, err error) {
 	if ctx == nil {
 		return nil, ErrNilContext
 	}
 	if limit < 1 {
 		return nil, fmt.Errorf("scan of prefix %q: limit %d, want at least 1", prefix, limit)
+	}
+	if _, rest, ok := strings.Cut(prefix, "{"); ok && tag == "" {
+		tag, _, ok = strings.Cut(rest, "}")
+		if !ok {
+			tag = "" // it ends behind the prefix
+		}
 	}
 	var after []byte
 	for len(found) < limit {

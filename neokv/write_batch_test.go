@@ -159,6 +159,14 @@ func TestScanPrefix(t *testing.T) {
 			t.Errorf("limit %d: %d keys, not the first %d in order", limit, len(got), min(limit, len(want)))
 		}
 	}
+	if found, err := c.ScanPrefix(ctx, "", "{t}:m:", 1000); err != nil || len(found) == 0 {
+		t.Errorf("without a tag: %d keys, %v; want those of the prefix's tag", len(found), err)
+	}
+	for _, none := range []string{"{t", "t}", "{}", "{t:m:"} {
+		if found, err := c.ScanPrefix(ctx, "", none, 10); err != nil || len(found) > 0 {
+			t.Errorf("without a tag, %q: %v, %v; want nothing", none, found, err)
+		}
+	}
 	if found, err := c.ScanPrefix(ctx, "another", "{t}:m:", 10); len(found) != 0 || err != nil {
 		t.Errorf("in another slot: %v, %v", found, err)
 	}

@@ -34,12 +34,15 @@ func PrintTable(w io.Writer, h Header, s Summary) error {
 			lines = append(lines, title(load, name, "several rates"))
 			continue
 		}
-		lines = append(lines, title(load, name, loop(load)), "")
-		names := 1
+		lines = append(lines, title(load, name, loop(load)))
+		rows := g.Rows(load.OpenLoop())
 		if load.OpenLoop() {
-			names = 2
+			lines = append(lines, "response times, with service times below them")
+			for i, r := range rows { // one column for both names, so that a terminal has room
+				rows[i] = slices.Insert(r[2:], 0, cmp.Or(r[0], "  "+r[1]))
+			}
 		}
-		lines = append(append(lines, Align(g.Rows(load.OpenLoop()), names)...), "")
+		lines = slices.Concat(lines, []string{""}, Align(rows, 1), []string{""})
 		lines = append(lines, g.Notes()...)
 		if len(s.Groups) > 1 {
 			lines = append(lines, "")
@@ -51,8 +54,8 @@ func PrintTable(w io.Writer, h Header, s Summary) error {
 }
 
 // Rows returns the table of a group, with its heading. An operation has one row in a closed loop; in an open loop it
-// has one for response time, and below it one for service time. The first cell of a row is the operation, and in an open
-// loop the second one is the time; the others are figures.
+// has one for response time, and below it one for service time. The first cell of a row is the operation, and in an
+// open loop the second one is the time; the others are figures.
 func (g *GroupSummary) Rows(open bool) [][]string {
 	reads := slices.ContainsFunc(g.Ops, func(op OpStats) bool { return op.Reads })
 	heading := []string{"operation"}
@@ -96,8 +99,11 @@ func latencies(l *Latency) []string {
 	return []string{Micros(l.P50), Micros(l.P95), Micros(l.P99), Micros(l.P999), Micros(l.Max)}
 }
 
+// terminalWidth is how wide a terminal is at least.
+const terminalWidth = 80
+
 // Align pads cells to columns and returns a line per row. The first columns have names, which go to the left; figures
-// go to the right.
+// go to the right. Between columns are two spaces, or one where only that fits into a terminal.
 func Align(rows [][]string, names int) []string {
 	width := make([]int, len(rows[0]))
 	for _, r := range rows {
@@ -105,14 +111,21 @@ func Align(rows [][]string, names int) []string {
 			width[i] = max(width[i], len(cell))
 		}
 	}
+	sum, gap := 0, "  "
+	for _, w := range width {
+		sum += w
+	}
+	if n := len(width) - 1; sum+n <= terminalWidth && terminalWidth < sum+2*n {
+		gap = " "
+	}
 	var lines []string
 	for _, r := range rows {
 		var b strings.Builder
 		for i, cell := range r {
 			if i < names {
-				fmt.Fprintf(&b, "%-*s  ", width[i], cell)
+				fmt.Fprintf(&b, "%-*s%s", width[i], cell, gap)
 			} else {
-				fmt.Fprintf(&b, "%*s  ", width[i], cell)
+				fmt.Fprintf(&b, "%*s%s", width[i], cell, gap)
 			}
 		}
 		lines = append(lines, strings.TrimRight(b.String(), " "))

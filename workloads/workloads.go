@@ -17,6 +17,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+
+	"neokv.dev/neokv/settings"
 )
 
 //go:embed *.yaml
@@ -84,8 +86,8 @@ func Find(name string) (*Workload, error) {
 	}
 	in, err := embedded.Open(name + ".yaml")
 	if err != nil {
-		return nil, &FileError{fmt.Errorf("workload %q: unknown, want one of %s, or the path of a YAML file", name,
-			strings.Join(Names(), ", "))}
+		return nil, &FileError{fmt.Errorf("workload %q: unknown, want one of %s, or the path of a YAML file%s", name,
+			strings.Join(Names(), ", "), settings.DidYouMean(name, Names()))}
 	}
 	defer in.Close()
 	return read(name, name+".yaml", in)

@@ -33,11 +33,10 @@ type blockFlags struct {
 // register registers the flags of a verb that calls its blocks so.
 func (f *blockFlags) register(c *cobra.Command, block string, forms []string) {
 	flags := c.Flags()
-	flags.DurationVar(&f.block, "block", 3*time.Second, "how `long` a "+block+" is measured")
+	flags.DurationVar(&f.block, "block", 3*time.Second, "how long a "+block+" is measured")
 	flags.StringVar(&f.dir, "dir", "", "`folder` below which the data is (default that for temporary files)")
-	flags.StringVar(&f.out, "out", "",
-		fmt.Sprintf("`file` for the %ss (default neokv-%s-<UTC time>.jsonl)", block, c.Name()))
-	flags.StringVar(&f.format, "format", forms[0], "one of "+strings.Join(forms, ", "))
+	f.outFlags.register(flags, fmt.Sprintf("`file` for the %ss (default neokv-%s-<UTC time>.jsonl)", block, c.Name()))
+	flags.StringVar(&f.format, "format", forms[0], "`format`, one of "+strings.Join(forms, ", "))
 	for _, name := range []string{"workload", "clients", "pipeline", "rate", "warmup", "records", "elements", "value-size",
 		"seed"} {
 		settingFlag(flags, name, "load."+strings.ReplaceAll(name, "-", "_"))
@@ -67,7 +66,7 @@ func (f *blockFlags) load(c *cobra.Command, p process) (r *profiles.Resolved, o 
 
 // show prints what blocks say, and the name of the file that has them. A page goes to a file beside that one.
 func (f *blockFlags) show(p process, path string, write func(io.Writer) error) error {
-	page := pageFlags{format: f.format, out: "-"}
+	page := pageFlags{format: f.format, outFlags: outFlags{out: "-"}}
 	if f.format == "html" {
 		page.out = strings.TrimSuffix(path, ".jsonl") + ".html"
 	}
@@ -112,13 +111,18 @@ goes to a file beside that one.`,
 	}
 	f.register(c, "block", compareForms)
 	flags := c.Flags()
-	flags.IntVar(&f.rounds, "rounds", 10, "how `often` each arm has a block")
-	flags.DurationVar(&f.budget, "budget", 0, "begin no new round after so `long`; 0 is no limit")
+	flags.IntVar(&f.rounds, "rounds", 10, "`n` rounds, in each of which each arm has a block")
+	flags.DurationVar(&f.budget, "budget", 0, "begin no new round after so long; 0 is no limit")
 	flags.StringVar(&f.profile, "profile", "default", "`profile` of all arms that name none")
 	flags.StringArrayVar(&f.set, "set", nil, "change a setting in all arms of NeoKV, `name=value`; may be repeated")
 	flags.BoolVar(&f.mem, "mem", false, "keep the data in memory")
 	flags.StringVar(&a, "a", "", "`arm` A")
 	flags.StringVar(&b, "b", "", "`arm` B")
+	for _, arm := range []string{"a", "b"} {
+		if err := flags.SetAnnotation(arm, mayBeEmpty, nil); err != nil {
+			panic(err)
+		}
+	}
 	flags.BoolVar(&control, "control", true, "measure a copy of A, too")
 	flags.BoolVar(&together, "together", false,
 		"measure the arms of a round at the same time; wants a --rate that leaves the machine room")
@@ -162,6 +166,7 @@ func (f *abFlags) plan(c *cobra.Command, p process, textA, textB string) (*ab.Pl
 	wrong.check(f.budget >= 0, "--budget %s: want 0s or more", f.budget)
 	wrong.add(checkForm(f.format, compareForms))
 	wrong.check(!f.mem || f.dir == "", "--dir and --mem exclude each other")
+	wrong.add(f.spare(f.out))
 	r, o, err := f.load(c, p)
 	if err = errors.Join(append(wrong, err)...); err != nil {
 		return nil, err

@@ -25,12 +25,13 @@ import (
 // benchFlags are the flags of bench, apart from settings.
 type benchFlags struct {
 	clusterFlags
-	target, out string
-	verify      bool
-	plain       bool // lines of progress, also on a terminal
-	groups      []string
-	replay      string
-	speed       float64
+	outFlags
+	target string
+	verify bool
+	plain  bool // lines of progress, also on a terminal
+	groups []string
+	replay string
+	speed  float64
 
 	pipelineSlots string
 
@@ -76,20 +77,19 @@ keeps what was measured. A workload is one of these, which neokv workloads descr
 	}
 	flags := c.Flags()
 	flags.StringVar(&f.target, "target", "", "`host:port,...` of what to load, instead of booting a cluster")
-	flags.StringVar(&f.out, "out", "",
-		"result `file` (default neokv-<workload>-<UTC time>.jsonl in the current folder)")
+	f.outFlags.register(flags, "result `file` (default neokv-<workload>-<UTC time>.jsonl in the current folder)")
 	flags.BoolVar(&f.verify, "verify", false,
 		"read back what was acknowledged when the load has ended; fail if something is lost")
 	flags.BoolVar(&f.plain, "plain", false, "show progress in lines, also on a terminal")
 	flags.StringArrayVar(&f.groups, "group", nil, "more clients, `\"name=... rate=...\"`: "+groupForm+
 		"; what it leaves out is as the other flags say; may be repeated")
 	flags.StringVar(&f.pipelineSlots, "pipeline-slots", "spread",
-		"`where` the operations of a pipeline go: spread, to wherever their keys are; node, to one node of a cluster; "+
-			"slot, to keys of one slot")
+		"where the operations of a pipeline go, `spread|node|slot`: to wherever their keys are, to one node of a cluster, "+
+			"or to keys of one slot")
 	flags.StringVar(&f.replay, "replay", "",
 		"send what MONITOR of a redis-server printed into this `file`, instead of a workload, until its end")
 	flags.Float64Var(&f.speed, "speed", 1,
-		"how many `times` faster than recorded --replay sends; 0 is as fast as possible")
+		"how many times (`x`) faster than recorded --replay sends; 0 is as fast as possible")
 	flags.StringArrayVar(&f.at, "at", nil, "do something in the measured part, `\"TIME WHAT\"`; WHAT is "+
 		bench.EventForms+"; may be repeated")
 	flags.StringVar(&f.schedule, "schedule", "", "YAML `file` with a list of such events, each with at and do")
@@ -98,13 +98,13 @@ keeps what was measured. A workload is one of these, which neokv workloads descr
 	flags.BoolVar(&f.curve, "curve", false,
 		"latencies at twelve rates up to 1.2 times what a closed loop gives, or at those of --rate 'steps ...'")
 	flags.StringVar(&f.slo, "slo", "", "`conditions` that a rate must hold: "+bench.SLOForms)
-	flags.DurationVar(&f.step, "step", 0, "how `long` --find-max and --curve try a rate (default 3s)")
+	flags.DurationVar(&f.step, "step", 0, "how long --find-max and --curve try a rate (default 3s)")
 	for _, name := range []string{"workload", "clients", "pipeline", "rate", "duration", "warmup", "records",
 		"elements",
 		"value-size", "seed"} {
 		settingFlag(flags, name, "load."+strings.ReplaceAll(name, "-", "_"))
 	}
-	f.register(c, 0, 0)
+	f.clusterFlags.register(c, 0, 0)
 	c.RunE = func(c *cobra.Command, _ []string) error { return f.run(c, p) }
 	return c
 }
@@ -116,6 +116,9 @@ func (f *benchFlags) run(c *cobra.Command, p process) (err error) {
 		return err
 	}
 	path := cmp.Or(f.out, results.DefaultPath(cmp.Or(f.replay, r.Load.Workload), time.Now()))
+	if err := f.spare(path); err != nil {
+		return err
+	}
 	out, err := results.Create(path)
 	if err != nil {
 		return err
@@ -131,7 +134,7 @@ func (f *benchFlags) run(c *cobra.Command, p process) (err error) {
 	if o.Targets == nil {
 		config.Seed = o.Seed
 		defer limitHeap(os.Getenv, config)()
-		if cluster, err = neokv.Start(c.Context(), config); err != nil {
+		if cluster, err = boot(c.Context(), config); err != nil {
 			return err
 		}
 		f.inject = cluster.Inject
@@ -231,6 +234,11 @@ func load(ctx context.Context, p process, plain bool, o bench.Options, out *resu
 	case err == nil && s.Interrupted:
 		return errors.New("interrupted")
 	}
+	for _, e := range s.Events {
+		if e.Error != "" {
+			err = errors.Join(err, fmt.Errorf("at %.1f s %s: %s", e.At, e.Do, e.Error))
+		}
+	}
 	return err
 }
 
@@ -246,6 +254,13 @@ func (f *benchFlags) targets(c *cobra.Command) ([]string, error) {
 			wrong = append(wrong, &usageError{fmt.Sprintf(
 				"--target takes a cluster that runs; --%s is for one that is booted",
 				name)})
+		}
+	}
+	for _, set := range f.set {
+		name, _, _ := strings.Cut(set, "=")
+		if name = strings.TrimSpace(name); !strings.HasPrefix(name, "load.") && name != "redis.requirepass" {
+			wrong = append(wrong, &usageError{fmt.Sprintf(
+				"--target takes a cluster that runs; --set %s is for one that is booted", name)})
 		}
 	}
 	addrs := strings.Split(f.target, ",")

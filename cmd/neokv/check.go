@@ -68,7 +68,7 @@ Exit status: 0 pass, 3 regression, 4 inconclusive (only with --inconclusive fail
 	flags.StringVar(&f.baseline, "baseline", "", "`file` to judge by")
 	flags.StringVar(&f.renew, "renew", "", "write a new baseline of this build to this `file`, and judge nothing")
 	flags.IntVar(&f.runs, "runs", 10,
-		"how many `runs` of each case a new baseline is made of, or how many trials --prove makes")
+		"`n`: how many runs of each case a new baseline is made of, or how many trials --prove makes")
 	flags.StringVar(&f.prove, "prove", "",
 		"check this build against itself, append these trials to this `file`, and say how many of all failed")
 	flags.StringVar(&f.against, "against", "",
@@ -76,10 +76,10 @@ Exit status: 0 pass, 3 regression, 4 inconclusive (only with --inconclusive fail
 	flags.StringVar(&f.profile, "profile", "default", "`profile` of the timed part")
 	flags.StringArrayVar(&f.set, "set", nil, "change a setting in the timed part, `name=value`; may be repeated")
 	flags.StringArrayVar(&f.env, "env", nil, "a variable of the process of this build, `NAME=VALUE`; may be repeated")
-	flags.StringVar(&f.maxRegression, "max-regression", "5%", "CPU time per operation: how much more may `not` pass")
+	flags.StringVar(&f.maxRegression, "max-regression", "5%", "`percent` of CPU time per operation that may not pass, such as 5%")
 	flags.DurationVar(&f.budget, "budget", 3*time.Minute, "how long the timed part takes; as long again before it fails")
-	flags.StringVar(&f.inconclusive, "inconclusive", "pass", "`what` to do when nobody can tell: pass or fail")
-	flags.StringVar(&f.only, "only", "", "only one `part`: counts or timed")
+	flags.StringVar(&f.inconclusive, "inconclusive", "pass", "`pass|fail`: what to do when nobody can tell: pass or fail")
+	flags.StringVar(&f.only, "only", "", "only one part: `counts|timed`")
 	f.register(flags)
 	flags.StringVar(&f.junit, "junit", "", "write JUnit's XML to this `file`, too")
 	flags.StringVar(&f.summary, "summary", "", "append a summary in Markdown to this `file`, too")
@@ -228,8 +228,12 @@ func (f *checkFlags) parse(p process) (b *gate.Baseline, t *gate.Timed, err erro
 		wrong.check(false, "%v", err)
 	} else {
 		defer file.Close()
-		b, err = gate.ReadBaseline(file)
-		wrong.check(err == nil, "%s: %v", f.baseline, err)
+		if err = otherKind(f.baseline, "check"); err != nil {
+			wrong.add(err)
+		} else {
+			b, err = gate.ReadBaseline(file)
+			wrong.check(err == nil, "%s: %v", f.baseline, err)
+		}
 	}
 	percent, err := strconv.ParseFloat(strings.TrimSuffix(f.maxRegression, "%"), 64)
 	wrong.check(err == nil && percent > 0 && percent <= 100 && strings.HasSuffix(f.maxRegression, "%"),

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -91,6 +94,19 @@ func (f *clusterFlags) check(s settings.Settings) error {
 		return &usageError{err.Error()}
 	}
 	return nil
+}
+
+// boot boots a cluster. Where its ports are taken, the error says by whom and what helps.
+func boot(ctx context.Context, config neokv.Config) (*neokv.Cluster, error) {
+	c, err := neokv.Start(ctx, config)
+	if taken := (*neokv.PortsTakenError)(nil); errors.As(err, &taken) {
+		port, _ := strconv.ParseUint(portOf(taken.Addrs[0]), 10, 16)
+		if who := holder(port); who != "" {
+			err = fmt.Errorf("%w (%d: %s)", err, port, who)
+		}
+		err = fmt.Errorf("%w; --port 0 picks free ones", err)
+	}
+	return c, err
 }
 
 // whereData returns a line that says where the data is, if it will not outlive the cluster, else "".

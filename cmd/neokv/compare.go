@@ -63,15 +63,15 @@ func inputs(args []string) (out []string) {
 
 // pageFlags are the flags of verbs that print what they found in several forms, of which html is a file of its own.
 type pageFlags struct {
-	forms       []string // the default first
-	page        string   // the default of --out for html
-	format, out string
+	forms  []string // the default first
+	page   string   // the default of --out for html
+	format string
+	outFlags
 }
 
 func (f *pageFlags) register(flags *pflag.FlagSet) {
-	flags.StringVar(&f.format, "format", f.forms[0], "one of "+strings.Join(f.forms, ", "))
-	flags.StringVarP(&f.out, "out", "o", "",
-		"`file` to write, - for standard output (default "+f.page+" for html, else -)")
+	flags.StringVar(&f.format, "format", f.forms[0], "`format`, one of "+strings.Join(f.forms, ", "))
+	f.outFlags.register(flags, "`file` to write, - for standard output (default "+f.page+" for html, else -)")
 }
 
 // check checks the flags and fills in --out. It refuses to write over a file that the verb reads.
@@ -92,7 +92,10 @@ func (f *pageFlags) check(inputs ...string) error {
 			wrong = errors.Join(wrong, &usageError{fmt.Sprintf("--out: %s is a file to read", f.out)})
 		}
 	}
-	return wrong
+	if wrong != nil || f.out == f.page { // the page's name says what it is, and it can be made again
+		return wrong
+	}
+	return f.spare(f.out)
 }
 
 // write writes to where the flags say, and prints the name of a file.
@@ -114,6 +117,9 @@ func (f *pageFlags) write(p process, write func(io.Writer) error) error {
 
 // compareRun reads a file of blocks.
 func compareRun(path string) (*compare.Delta, error) {
+	if err := otherKind(path, "ab"); err != nil {
+		return nil, fmt.Errorf("%w; to compare results, name two sides", err)
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, &usageError{err.Error()}
@@ -122,7 +128,7 @@ func compareRun(path string) (*compare.Delta, error) {
 	run, err := compare.ReadTurns(f)
 	switch {
 	case errors.Is(err, results.ErrOtherFile):
-		return nil, &usageError{path + ": not a file that ab has written; to compare results, name two sides"}
+		return nil, &usageError{path + ": not a file that ab has written"}
 	case err != nil:
 		return nil, &usageError{path + ": " + err.Error()}
 	case len(run.Rounds()) == 0:

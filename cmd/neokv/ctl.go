@@ -6,11 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
+	"github.com/charmbracelet/x/ansi"
+	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
 
 	"neokv.dev/bench"
@@ -155,7 +158,7 @@ func ctlStatus(p process, f *ctlFlags) *cobra.Command {
 			if format == "json" {
 				return results.PrintJSON(p.stdout, status)
 			}
-			printStatus(p.stdout, status)
+			printStatus(p.stdout, status, 0)
 			return nil
 		})
 	c.PreRunE = func(*cobra.Command, []string) error {
@@ -180,23 +183,26 @@ func printFaults(w io.Writer, faults []fault.Fault) {
 // shownRegions is how many regions the table of a status has before it leaves out those that are well.
 const shownRegions = 32
 
-func printStatus(w io.Writer, s neokv.ClusterStatus) {
+// printStatus prints a status in at most height lines; 0 is as many as it takes. Where lines are few, regions are left
+// out, those that are well first.
+func printStatus(w io.Writer, s neokv.ClusterStatus, height int) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "STORE\tADDRESS\tSTATE\tLEADS\tREPLICAS\tLAG")
+	fmt.Fprintln(t, "STORE\tADDRESS\tSTATE\tLEADS\tREPLICAS\tLAG\tCOMMANDS/S")
+	used := len(s.Stores) + max(1, len(s.Faults)) + 5 // the stores, the faults, headings, empty lines, the note on regions
 	for _, x := range s.Stores {
-		fmt.Fprintf(t, "%d\t%s\t%s\t%d\t%d\t%d\n", x.Store, x.Addr, x.State, x.Leads, x.Replicas, x.Lag)
+		fmt.Fprintf(t, "%d\t%s\t%s\t%d\t%d\t%d\t%.0f\n", x.Store, x.Addr, x.State, x.Leads, x.Replicas, x.Lag, x.Rate)
 	}
 	t.Flush()
 	for _, x := range s.Stores {
 		if x.Reason != "" {
+			used++
 			fmt.Fprintf(w, "store %d: %s\n", x.Store, strings.Join(strings.Fields(x.Reason), " "))
 		}
 	}
 	fmt.Fprintln(w)
 	t = tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "REGION\tSLOTS\tVERSION\tLEADER\tTERM\tREPLICAS")
-	well := 0
-	var changes []string
+	var rows, ailing, changes []string
 	for _, r := range s.Regions {
 		leader, ill := fmt.Sprint(r.Leader), r.Leader == 0
 		if r.Leader == 0 {
@@ -220,15 +226,31 @@ func printStatus(w io.Writer, s neokv.ClusterStatus) {
 		if r.Change != "" {
 			changes = append(changes, fmt.Sprintf("region %d %s", r.Region, r.Change))
 		}
-		if !ill && !r.Pinned && r.Change == "" && len(s.Regions) > shownRegions {
-			well++
-			continue
+		row := fmt.Sprintf("%d\t%s\t%d\t%s\t%d\t%s\n", r.Region, r.Slots, r.Version, leader, r.Term,
+			strings.Join(replicas, ", "))
+		if rows = append(rows, row); ill || r.Pinned || r.Change != "" {
+			ailing = append(ailing, row)
 		}
-		fmt.Fprintf(t, "%d\t%s\t%d\t%s\t%d\t%s\n", r.Region, r.Slots, r.Version, leader, r.Term, strings.Join(replicas, ", "))
 	}
+	room := shownRegions
+	if height > 0 {
+		room = min(room, height-used-len(changes))
+	}
+	shown := rows
+	if len(rows) > room {
+		shown = ailing
+	}
+	if height > 0 {
+		shown = shown[:max(0, min(len(shown), room))]
+	}
+	io.WriteString(t, strings.Join(shown, ""))
 	t.Flush()
-	if well > 0 {
-		fmt.Fprintf(w, "%d regions with a leader and all replicas are left out\n", well)
+	if left := len(rows) - len(shown); left > 0 {
+		ill := ""
+		if n := len(ailing) - len(shown); n > 0 {
+			ill = fmt.Sprintf(", %d of them not well", n)
+		}
+		fmt.Fprintf(w, "%d more regions%s\n", left, ill)
 	}
 	for _, text := range changes {
 		fmt.Fprintln(w, text)
@@ -240,11 +262,12 @@ func printStatus(w io.Writer, s neokv.ClusterStatus) {
 // watchInterval is the time between two looks of watch.
 const watchInterval = time.Second
 
-// watchStatus shows the status once a second. On a terminal each look takes the place of the one before.
+// watchStatus shows the status once a second. On a terminal each look takes the place of the one before, and is cut to
+// what the terminal has room for.
 func watchStatus(ctx context.Context, p process, port *admin.Announcement) error {
-	out, clear := p.stdout, ""
+	var terminal *os.File
 	if s, ok := p.stderr.(*screen); ok && s.draws(p) {
-		out, clear = s, "\x1b[2J\x1b[H"
+		terminal = s.File
 	}
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
@@ -256,9 +279,20 @@ func watchStatus(ctx context.Context, p process, port *admin.Announcement) error
 		if err != nil {
 			return err
 		}
-		var text strings.Builder
-		printStatus(&text, status)
-		fmt.Fprintln(out, clear+text.String())
+		if terminal == nil {
+			printStatus(p.stdout, status, 0)
+			fmt.Fprintln(p.stdout)
+		} else if width, height, err := term.GetSize(terminal.Fd()); err == nil {
+			var text strings.Builder
+			printStatus(&text, status, height)
+			lines := strings.Split(text.String(), "\n")
+			for i, line := range lines[:min(len(lines), height-1)] {
+				lines[i] = ansi.Truncate(escape(line, ""), width, "…")
+			}
+			fmt.Fprint(terminal, "\x1b[2J\x1b[H"+strings.Join(lines[:min(len(lines), height-1)], "\n"))
+		} else {
+			return err
+		}
 		select {
 		case <-ctx.Done():
 			return nil

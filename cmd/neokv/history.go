@@ -59,6 +59,9 @@ func addToHistory(p process, path string, names []string) error {
 		}
 		entries = append(entries, e)
 	}
+	if err := otherKind(path, "history"); err != nil {
+		wrong = append(wrong, err)
+	}
 	warnings, err := history.Check(path, entries...)
 	if err != nil {
 		wrong = append(wrong, &usageError{err.Error()})
@@ -106,6 +109,9 @@ change. Runs of one load, target and machine stand together. Settings and builds
 
 func (f *historyFlags) show(p process, path string) error {
 	wrong := f.check(path)
+	if err := otherKind(path, "history"); err != nil {
+		return errors.Join(wrong, err)
+	}
 	content, err := history.Read(path)
 	if err != nil {
 		return errors.Join(wrong, usageErrors(path, err))

@@ -114,14 +114,14 @@ func TestHistoryOfBadInput(t *testing.T) {
 		{"history add h.jsonl run-00.jsonl run-01.jsonl run-01.jsonl none.jsonl cut.jsonl stopped.jsonl h.jsonl", []string{
 			"run-00.jsonl is in line 1 already", "run-01.jsonl is the same run as run-01.jsonl", "none.jsonl: no such file",
 			"cut.jsonl: no summary: the run did not come to its end", "stopped.jsonl: the run was interrupted",
-			"h.jsonl: nothing was measured",
+			"h.jsonl: this is a file of history: neokv history show prints it",
 		}},
 		{"history add bad.jsonl run-01.jsonl none.jsonl", []string{"bad.jsonl: line 1: not a line of a history",
 			"bad.jsonl: line 3: unexpected end of JSON input", "none.jsonl: no such file"}},
 		{"history show", []string{"history show: 0 arguments, want a history"}},
 		{"history show none.jsonl --format xml", []string{"--format xml: want one of table, html, json",
 			"none.jsonl: no such"}},
-		{"history show run-00.jsonl", []string{"run-00.jsonl: line 1: not a line of a history"}},
+		{"history show run-00.jsonl", []string{"run-00.jsonl: this is a file of bench: neokv results prints it"}},
 		{"history show h.jsonl --figure thruput --figure throughputs --workload set --format htm -o h.jsonl", []string{
 			"--format htm: want one of table, html, json; did you mean html?", "--out: h.jsonl is a file to read",
 			"--figure thruput: not in h.jsonl", "--figure throughputs: not in h.jsonl; did you mean throughput?",

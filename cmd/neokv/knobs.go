@@ -144,8 +144,8 @@ func parseObjective(text string) (o tuning.Objective, err error) {
 	way, name, _ := strings.Cut(strings.TrimSpace(text), " ")
 	f, ok := tuneFigureOf[strings.TrimSpace(name)]
 	if !ok || f.figure == "errors" || (way == "max") != (f.better == results.Higher) || way != "max" && way != "min" {
-		return o, &usageError{fmt.Sprintf("--objective %q: want max throughput, or min with one of %s", text,
-			strings.Join(tuneFigures(), ", "))}
+		return o, &usageError{fmt.Sprintf("--objective %q: want max throughput, or min with one of %s%s", text,
+			strings.Join(tuneFigures(), ", "), settings.DidYouMean(strings.TrimSpace(name), tuneFigures()))}
 	}
 	return tuning.Objective{Figure: f.figure, Better: f.better}, nil
 }

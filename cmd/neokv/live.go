@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode"
 
 	tea "charm.land/bubbletea/v2"
 	"charm.land/lipgloss/v2"
@@ -23,7 +22,7 @@ import (
 	"neokv.dev/results"
 )
 
-// screen is standard error. While a live view is up, what others write appears above it.
+// screen is standard error, as printable text. While a live view is up, what others write appears above it.
 type screen struct {
 	*os.File
 	mu   sync.Mutex
@@ -33,10 +32,10 @@ type screen struct {
 func (s *screen) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.view != nil && s.view.above(strings.TrimSuffix(string(b), "\n")) {
+	if s.view != nil && s.view.above(strings.TrimSuffix(escape(string(b), "\n\t"), "\n")) {
 		return len(b), nil
 	}
-	return s.File.Write(b)
+	return printable{s.File}.Write(b)
 }
 
 // show says which view is up.
@@ -496,11 +495,4 @@ func wrap(width int, items []string) []string {
 }
 
 // shown returns a name without characters that would move the cursor.
-func shown(name string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return '?'
-		}
-		return r
-	}, name)
-}
+func shown(name string) string { return escape(name, "") }

@@ -183,7 +183,8 @@ func parseGroup(text string, first bench.GroupOptions) (bench.GroupOptions, erro
 	for _, name := range names {
 		set, known := groupWords[name]
 		if !known {
-			complain("%s: unknown, want %s", name, groupForm)
+			complain("%s: unknown, want %s%s", name, groupForm,
+				settings.DidYouMean(name, slices.Sorted(maps.Keys(groupWords))))
 		} else if err := set(&g, values[name]); err != nil {
 			complain("%s=%s: %s", name, values[name], err)
 		}

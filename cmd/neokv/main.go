@@ -11,8 +11,10 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"neokv.dev/neokv/settings"
 	"neokv.dev/neokv/torture"
@@ -26,9 +28,12 @@ func main() {
 	os.Exit(run(ctx, process{os.Environ(), os.Stdin, os.Stdout, stderr}, os.Args[1:]))
 }
 
-// stopSignals returns a context that ends with the first SIGINT, SIGTERM or SIGHUP. The second SIGINT or SIGTERM ends
-// the process at once. A second SIGHUP does nothing, since a terminal that closes may send two; under nohup no SIGHUP
-// counts.
+// sameSignal is how long after the first signal another one counts as the same: timeout(1) sends two at once.
+const sameSignal = 300 * time.Millisecond
+
+// stopSignals returns a context that ends with the first SIGINT, SIGTERM or SIGHUP. One that comes later than
+// sameSignal ends the process at once. A second SIGHUP does nothing, since a terminal that closes may send two; under
+// nohup no SIGHUP counts.
 func stopSignals(parent context.Context) context.Context {
 	stopping := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {
@@ -37,7 +42,7 @@ func stopSignals(parent context.Context) context.Context {
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
 	ctx, stop := signal.NotifyContext(parent, stopping...)
-	context.AfterFunc(ctx, stop)
+	context.AfterFunc(ctx, func() { time.AfterFunc(sameSignal, stop) })
 	return ctx
 }
 
@@ -68,6 +73,7 @@ const (
 
 // run runs the verb that args name and returns the exit status.
 func run(ctx context.Context, p process, args []string) (status int) {
+	p.stdout = printable{p.stdout}
 	defer func() {
 		if r := recover(); r != nil {
 			fmt.Fprintf(p.stderr, "neokv: panic: %v\n%s", r, debug.Stack())
@@ -84,6 +90,7 @@ func run(ctx context.Context, p process, args []string) (status int) {
   neokv profiles show default     every setting, its value and where it comes from`,
 		Args:              verbsOnly,
 		RunE:              wantVerb,
+		PersistentPreRunE: noEmptyFlags,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
@@ -91,7 +98,7 @@ func run(ctx context.Context, p process, args []string) (status int) {
 	root.AddCommand(serveCommand(p), benchCommand(p), abCommand(p), compareCommand(p), checkCommand(p), resultsCommand(p),
 		tuneCommand(p), tortureCommand(p), reportCommand(p), historyCommand(p), redisBenchmarkCommand(p),
 		profilesCommand(p), workloadsCommand(p), ctlCommand(p), versionCommand(p))
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err.Error()} })
+	root.SetFlagErrorFunc(flagError)
 	root.SetIn(p.stdin)
 	root.SetOut(p.stdout)
 	root.SetErr(p.stderr)
@@ -163,6 +170,30 @@ func noArgs(c *cobra.Command, args []string) error {
 		return &usageError{fmt.Sprintf("%sunexpected argument %q", verb(c), args[0])}
 	}
 	return nil
+}
+
+// mayBeEmpty marks flags whose empty text says something.
+const mayBeEmpty = "may be empty"
+
+// noEmptyFlags refuses a flag with an empty text, as --dir "$UNSET" has. Silently, it would mean the default.
+func noEmptyFlags(c *cobra.Command, _ []string) error {
+	var wrong mistakes
+	c.Flags().Visit(func(f *pflag.Flag) {
+		_, spared := f.Annotations[mayBeEmpty]
+		wrong.check(f.Value.String() != "" || spared, "%s--%s is empty: leave it out for the default", verb(c), f.Name)
+	})
+	return errors.Join(wrong...)
+}
+
+// flagError is the error of a command line whose flags are wrong. An unknown flag gets the nearest name.
+func flagError(c *cobra.Command, err error) error {
+	text := err.Error()
+	if unknown := (*pflag.NotExistError)(nil); errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "" {
+		var names []string
+		c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+		text += settings.DidYouMean(unknown.GetSpecifiedName(), names)
+	}
+	return &usageError{text}
 }
 
 // verb returns the verbs of a command, with which messages about it begin. It is empty for neokv itself, since

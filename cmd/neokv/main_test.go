@@ -16,7 +16,7 @@ import (
 )
 
 var unknownWorkload = `workload "ycsb-z": unknown, want one of ` + strings.Join(workloads.Names(), ", ") +
-	", or the path of a YAML file"
+	", or the path of a YAML file; did you mean ycsb-a?"
 
 func TestMain(m *testing.M) {
 	torture.Child()
@@ -52,7 +52,13 @@ func TestInvalidInput(t *testing.T) {
 		{args: "serv", want: `neokv: unknown verb "serv"; did you mean serve?`},
 		{args: "profiles shov", want: `neokv: profiles: unknown verb "shov"; did you mean show?`},
 		{args: "serve now", want: `neokv: serve: unexpected argument "now"`},
-		{args: "serve --prot 1", want: "neokv: unknown flag: --prot"},
+		{args: "serve --prot 1", want: "neokv: unknown flag: --prot; did you mean port?"},
+		{args: "serve --dir= --profile=", want: "neokv: serve: --dir is empty: leave it out for the default\n" +
+			"neokv: serve: --profile is empty: leave it out for the default"},
+		{args: "bench --workload= --out=", want: "neokv: bench: --out is empty: leave it out for the default\n" +
+			"neokv: bench: --workload is empty: leave it out for the default"},
+		{args: "bench --target x:1 --set load.records=5 --set engine.bloom_bits=5",
+			want: "neokv: --target takes a cluster that runs; --set engine.bloom_bits is for one that is booted"},
 		{args: "serve --port x",
 			want: `neokv: invalid argument "x" for "--port" flag: strconv.ParseInt: parsing "x": invalid syntax`},
 		{args: "serve --port 65534",

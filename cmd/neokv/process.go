@@ -5,11 +5,44 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"neokv.dev/neokv"
 )
+
+// printable writes text without what could move a terminal's cursor, change its colours or type for its user: a server
+// or a file may have sent that. Control characters appear as they do in a Go string, such as \x1b. Tabs and line ends
+// stay.
+type printable struct{ io.Writer }
+
+func (p printable) Write(b []byte) (int, error) {
+	_, err := io.WriteString(p.Writer, escape(string(b), "\n\t"))
+	return len(b), err
+}
+
+// escape returns text with escapes in place of all control characters but those to keep.
+func escape(text, keep string) string {
+	moves := func(r rune) bool { return unicode.IsControl(r) && !strings.ContainsRune(keep, r) }
+	if strings.IndexFunc(text, moves) < 0 {
+		return text
+	}
+	var out strings.Builder
+	for len(text) > 0 {
+		r, size := utf8.DecodeRuneInString(text)
+		if moves(r) {
+			out.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		} else {
+			out.WriteString(text[:size])
+		}
+		text = text[size:]
+	}
+	return out.String()
+}
 
 // Settings of the whole process. Only this binary touches them; the library leaves its host process as it is.
 const (

@@ -110,7 +110,7 @@ func TestSignals(t *testing.T) {
 		t.Fatalf("behind SIGHUP: %q, %v", line, err)
 	}
 	p.Process.Signal(syscall.SIGHUP)
-	again := time.NewTicker(10 * time.Millisecond) // one that comes at once may still count as the first
+	again := time.NewTicker(10 * time.Millisecond) // those of the first moments count as the first
 	defer again.Stop()
 	ended := make(chan struct{})
 	go func() {

@@ -50,16 +50,16 @@ Ctrl-C ends the run and prints the rounds that are complete.`,
 		},
 	}
 	flags := c.Flags()
-	flags.IntVar(&f.rounds, "rounds", 6, "how `often` to go through both sides; fewer than 6 give no interval")
+	flags.IntVar(&f.rounds, "rounds", 6, "`n`: how often to go through both sides; fewer than 6 give no interval")
 	flags.BoolVar(&f.cluster, "cluster", false, "compare with a Redis Cluster, too")
 	flags.StringVar(&f.durability, "durability", string(children.Always),
-		"`when` both sides make a write durable: none, everysec or always, as redis-server means it")
+		"when both sides make a write durable, as redis-server means it: `none|everysec|always`")
 	flags.DurationVar(&f.spread, "spread", time.Second,
-		"how `long` NeoKV's own generator sends each test over all slots; 0 leaves that out")
+		"how long NeoKV's own generator sends each test over all slots; 0 leaves that out")
 	flags.StringVar(&f.profile, "profile", "default", "`profile` of NeoKV, by name or the path of a YAML file")
 	flags.StringArrayVar(&f.set, "set", nil, "change a setting of NeoKV, `name=value`; may be repeated")
 	flags.StringVar(&f.dir, "dir", "", "`folder` for data, on the disk to measure (default the system's temporary one)")
-	flags.StringVar(&f.format, "format", "table", "`form` of the output: "+strings.Join(redisbenchmark.Formats, ", "))
+	flags.StringVar(&f.format, "format", "table", "`format` of the output: "+strings.Join(redisbenchmark.Formats, ", "))
 	c.RunE = func(c *cobra.Command, args []string) error { return f.run(c, p, args) }
 	return c
 }

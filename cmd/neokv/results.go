@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"neokv.dev/results"
 )
@@ -19,9 +21,31 @@ import (
 // resultForms are the formats of the verb results, the default first.
 var resultForms = []string{"table", "hgrm", "hlog", "benchfmt", "csv"}
 
+// outFlags say where a verb writes, and whether it may write over a file.
+type outFlags struct {
+	out   string
+	force bool
+}
+
+// register registers --out, whose help is usage, and --force.
+func (f *outFlags) register(flags *pflag.FlagSet, usage string) {
+	flags.StringVarP(&f.out, "out", "o", "", usage)
+	flags.BoolVar(&f.force, "force", false, "write over a file that exists")
+}
+
+// spare refuses a file that has something in it, unless --force allows it.
+func (f *outFlags) spare(path string) error {
+	info, err := os.Stat(path)
+	if f.force || err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+		return nil
+	}
+	return &usageError{fmt.Sprintf("--out: %s exists; --force writes over it", path)}
+}
+
 // resultsFlags are the flags of results.
 type resultsFlags struct {
-	format, out string
+	format string
+	outFlags
 }
 
 func resultsCommand(p process) *cobra.Command {
@@ -48,8 +72,8 @@ warning.`,
 		Args: wantArgs(1, math.MaxInt, "the name of a result file"),
 		RunE: func(_ *cobra.Command, args []string) error { return f.run(p, args) },
 	}
-	c.Flags().StringVar(&f.format, "format", resultForms[0], "one of "+strings.Join(resultForms, ", "))
-	c.Flags().StringVarP(&f.out, "out", "o", "", "`file` or folder/ to write to (default standard output)")
+	c.Flags().StringVar(&f.format, "format", resultForms[0], "`format`, one of "+strings.Join(resultForms, ", "))
+	f.register(c.Flags(), "`file` or folder/ to write to (default standard output)")
 	return c
 }
 
@@ -114,8 +138,40 @@ func (f *resultsFlags) nothing(r *results.Result) string {
 	return ""
 }
 
+// fileKinds are the kinds of files that verbs write, each with the first key of its JSON and the verb that shows it.
+var fileKinds = []struct{ key, verb, shows string }{
+	{"header", "bench", "neokv results prints it"},
+	{"blocks_format", "ab", "neokv compare prints it"},
+	{"tuning_format", "tune", "neokv tune --resume goes on with it and prints it"},
+	{"history_format", "history", "neokv history show prints it"},
+	{"baseline_format", "check", "neokv check --baseline takes it"},
+}
+
+// otherKind refuses a file that another verb than want has written. What is none of ours it leaves to its reader.
+func otherKind(path, want string) error {
+	in, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer in.Close()
+	words := json.NewDecoder(io.LimitReader(in, 1<<16))
+	if begin, err := words.Token(); err != nil || begin != json.Delim('{') {
+		return nil
+	}
+	key, _ := words.Token()
+	for _, k := range fileKinds {
+		if key == k.key && k.verb != want {
+			return &usageError{fmt.Sprintf("%s: this is a file of %s: %s", path, k.verb, k.shows)}
+		}
+	}
+	return nil
+}
+
 // readResultFile reads a result file. Its error names the file and everything that is wrong with it.
 func readResultFile(name string) (*results.Result, error) {
+	if err := otherKind(name, "bench"); err != nil {
+		return nil, err
+	}
 	var r *results.Result
 	info, err := os.Stat(name)
 	switch {
@@ -185,6 +241,9 @@ func (f *resultsFlags) checked(out []resultOutput, files []results.ResultFile) (
 		for _, file := range files {
 			from, err := os.Stat(file.Name)
 			wrong.check(err != nil || !os.SameFile(from, to), "--out: %s is a result to read", o.path)
+		}
+		if wrong == nil {
+			wrong.add(f.spare(o.path))
 		}
 	}
 	return out, errors.Join(wrong...)

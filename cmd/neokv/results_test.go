@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -135,5 +136,87 @@ neokv: folder: a folder, want a result file`},
 	}
 	if text, err := os.ReadFile("good.jsonl"); err != nil || string(text) != strings.Join(lines, "") {
 		t.Errorf("good.jsonl changed: %v", err)
+	}
+}
+
+// TestFilesOfOtherVerbs: every verb that reads a file says so if another verb has written it.
+func TestFilesOfOtherVerbs(t *testing.T) {
+	lines := resultLines(t)
+	t.Chdir(t.TempDir())
+	files := map[string]string{
+		"bench":   writeFile(t, "bench.jsonl", lines...),
+		"ab":      writeFile(t, "ab.jsonl", `{"blocks_format":1}`+"\n"),
+		"tune":    writeFile(t, "tune.jsonl", `{"tuning_format":1}`+"\n"),
+		"history": writeFile(t, "history.jsonl", `{"history_format":1,"header":{"format":3}}`+"\n"),
+		"check":   writeFile(t, "check.json", "{\n  \"baseline_format\": 1\n}\n"),
+	}
+	for reader, args := range map[string][]string{
+		"bench":   {"results"},
+		"ab":      {"compare"},
+		"tune":    {"tune", "--resume"},
+		"history": {"history", "show"},
+		"check":   {"check", "--baseline"},
+	} {
+		for writer, path := range files {
+			got := neokvRun(t, nil, append(args, path)...)
+			if want := fmt.Sprintf("neokv: %s: this is a file of %s: neokv ", path, writer); writer != reader &&
+				(got.status != statusInvalid || !strings.Contains(got.stderr, want)) {
+				t.Errorf("neokv %v of a file of %s: status %d, stderr %q; want %q", args, writer, got.status, got.stderr, want)
+			}
+			if writer == reader && strings.Contains(got.stderr, "this is a file of") {
+				t.Errorf("neokv %v of a file of its own: %q", args, got.stderr)
+			}
+		}
+	}
+}
+
+// TestOutSpares: nothing that has content is overwritten without --force.
+func TestOutSpares(t *testing.T) {
+	lines := resultLines(t)
+	t.Chdir(t.TempDir())
+	in := writeFile(t, "in.jsonl", lines...)
+	for _, args := range [][]string{
+		append([]string{"bench", "--mem", "--out", "precious"}, short...),
+		{"ab", "--b", "raft.batch_max_ops=1", "--mem", "--out", "precious"},
+		{"tune", "--knob", "raft.max_inflight=1,2", "--out", "precious"},
+		{"results", in, "--format", "csv", "-o", "precious"},
+		{"report", in, "--out", "precious"},
+	} {
+		writeFile(t, "precious", "text")
+		got := neokvRun(t, nil, args...)
+		text, err := os.ReadFile("precious")
+		if want := "neokv: --out: precious exists; --force writes over it"; got.status != statusInvalid ||
+			!strings.Contains(got.stderr, want) || err != nil || string(text) != "text" {
+			t.Errorf("%v: status %d, stderr %q, file %q; want %q and the file as it was", args, got.status, got.stderr, text,
+				want)
+		}
+	}
+	if got := neokvRun(t, nil, "results", in, "--format", "csv", "-o", "precious", "--force"); got.status != statusDone {
+		t.Errorf("with --force: %d, %s", got.status, got.stderr)
+	}
+	writeFile(t, "empty")
+	if got := neokvRun(t, nil, "results", in, "--format", "csv", "-o", "empty"); got.status != statusDone {
+		t.Errorf("over an empty file, as mktemp makes: %d, %s", got.status, got.stderr)
+	}
+}
+
+// TestControlCharacters: what a server or a file sends does not reach the terminal as a command to it.
+func TestControlCharacters(t *testing.T) {
+	lines := resultLines(t)
+	t.Chdir(t.TempDir())
+	path := writeFile(t, "run.jsonl", lines...)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	evil := strings.ReplaceAll(string(text), `"first_errors":{`, `"first_errors":{"EVIL":"\u001b]0;title\u0007\u009b31m",`)
+	if evil == string(text) {
+		t.Fatal("the result has no errors")
+	}
+	writeFile(t, "evil.jsonl", evil)
+	got := neokvRun(t, nil, "results", "evil.jsonl")
+	if want := `first EVIL: \x1b]0;title\a\u009b31m`; got.status != statusDone || !strings.Contains(got.stdout, want) ||
+		strings.ContainsAny(got.stdout, "\x1b\a\u009b") {
+		t.Errorf("status %d, stdout\n%q\nwant %q", got.status, got.stdout, want)
 	}
 }

@@ -22,7 +22,8 @@ func serveCommand(p process) *cobra.Command {
 		Long: `Boot a cluster of stores in this process and serve it until SIGTERM or Ctrl-C.
 
 Each store listens on a port of its own and speaks the Redis Cluster protocol; the proxy port takes any key. When every
-slot is served, standard output has one line that begins with NEOKV_READY.`,
+slot is served, standard output has one line that begins with NEOKV_READY. Standard error has a line for each fault and each
+failure, and one for each command that clients call and NeoKV lacks.`,
 		Example: `  neokv serve
   neokv serve --dir ./data --stores 5 --regions 32
   neokv serve --mem --profile small --port 0
@@ -50,8 +51,17 @@ func serve(c *cobra.Command, p process, f *clusterFlags, controlPort int) (err e
 	if controlPort < 0 || controlPort > 65535 {
 		return &usageError{fmt.Sprintf("--control-port %d: want 1 to 65535, or 0 for a free one", controlPort)}
 	}
+	events := make(chan string, 100) // more at once than people read
+	config.OnEvent = func(e neokv.ClusterEvent) {
+		if e.Kind == neokv.EventFault || e.Kind == neokv.EventClient {
+			select {
+			case events <- e.Text:
+			default:
+			}
+		}
+	}
 	defer limitHeap(os.Getenv, config)()
-	cluster, err := neokv.Start(ctx, config)
+	cluster, err := boot(ctx, config)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil // a signal stopped the boot
@@ -70,10 +80,14 @@ func serve(c *cobra.Command, p process, f *clusterFlags, controlPort int) (err e
 	if _, err := fmt.Fprintln(p.stdout, readyLine(cluster), "control="+control.port()); err != nil {
 		return err
 	}
+	fmt.Fprintf(p.stderr, "neokv: try redis-cli -c -p %s, or redis-cli -p %s for all keys at one port; neokv ctl shows and hurts "+
+		"the cluster\n", portOf(cluster.Addrs()[0]), portOf(cluster.ProxyAddr()))
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case text := <-events:
+			fmt.Fprintln(p.stderr, "neokv:", text)
 		case err := <-cluster.Failed():
 			fmt.Fprintln(p.stderr, "neokv:", err)
 			failed := func(s neokv.StoreStatus) bool { return s.State == neokv.StateFailed }

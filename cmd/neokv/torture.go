@@ -61,13 +61,13 @@ mistake not found, 1 could not run, 2 usage.`,
 	flags := c.Flags()
 	flags.Uint64Var(&f.Seed, "seed", f.Seed, "the first `seed`; a fresh one if it is not given")
 	flags.Lookup("seed").DefValue = "0"
-	flags.IntVar(&f.Seeds, "seeds", 500, "`how` many seeds")
-	flags.DurationVar(&f.Length, "duration", 20*time.Second, "how long each `run` lasts, in its own time")
+	flags.IntVar(&f.Seeds, "seeds", 500, "`n`: how many seeds")
+	flags.DurationVar(&f.Length, "duration", 20*time.Second, "how long each run lasts, in its own time")
 	flags.BoolVar(&f.Real, "real", false, "real time, files and sockets; 10 seeds of 30s if --seeds and --duration are not given")
 	flags.StringSliceVar(&f.Faults, "faults", f.Faults, "`kinds` of faults that seeds draw")
 	flags.StringVar(&f.schedule, "schedule", "", "run the scenario, or the schedule of faults, of this `file` instead")
 	flags.StringVar(&f.Planted, "planted", "", "plant this `mistake`; it must be found within its number of seeds")
-	flags.DurationVar(&f.Shrink, "shrink", 2*time.Minute, "how long to look for a smaller scenario, in real `time`")
+	flags.DurationVar(&f.Shrink, "shrink", 2*time.Minute, "how long to look for a smaller scenario, in real time")
 	flags.StringVar(&f.Dir, "dir", "", "`folder` for histories and pictures (default that of temporary files)")
 	flags.StringVar(&f.log, "log", "", "append what came out to this `file`, and sum it up")
 	c.RunE = func(c *cobra.Command, _ []string) error { return f.run(c.Context(), p, c.Flags()) }

@@ -62,7 +62,7 @@ A knob is setting=value,value,... or setting=from..to. An objective is max throu
 		"setting and the values to try, `name=values`; may be repeated")
 	flags.StringVar(&f.objective, "objective", "max throughput", "`figure` to make better")
 	flags.StringVar(&f.subject, "subject", "", "`subjects` that must hold, such as 'p99<10ms'; several joined by commas")
-	flags.DurationVar(&f.budget, "budget", 10*time.Minute, "how `long` all trials may take together")
+	flags.DurationVar(&f.budget, "budget", 10*time.Minute, "how long all trials may take together")
 	flags.BoolVar(&f.cold, "cold", false, "begin each trial with its data files out of the page cache; Linux only")
 	flags.BoolVar(&f.around, "around", false, "try the winner on loads near this one, too, and name the worst case")
 	flags.StringVar(&f.profile, "profile", "default", "`profile` that is the default of all trials")
@@ -78,7 +78,11 @@ func (f *tuneFlags) run(c *cobra.Command, p process) (err error) {
 	if err != nil {
 		return err
 	}
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o666)
+	how := os.O_APPEND
+	if f.resume == "" {
+		how |= os.O_TRUNC
+	}
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|how, 0o666)
 	if err != nil {
 		return err
 	}
@@ -154,14 +158,17 @@ func (f *tuneFlags) study(c *cobra.Command, p process) (plan *tuning.StudyPlan, 
 		return nil, nil, "", err
 	}
 	path = cmp.Or(f.out, results.DefaultPath("tune", time.Now()))
-	if info, err := os.Stat(path); err == nil && info.Size() > 0 {
-		return nil, nil, "", &usageError{fmt.Sprintf("--out %s: the file is there already; --resume goes on with it", path)}
+	if err := f.spare(path); err != nil {
+		return nil, nil, "", &usageError{err.Error() + ", --resume goes on with it"}
 	}
 	return plan, nil, path, nil
 }
 
 // readStudy reads a file to go on with. A last line that was cut off is removed.
 func readStudy(path string) (*tuning.Study, error) {
+	if err := otherKind(path, "tune"); err != nil {
+		return nil, err
+	}
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return nil, &usageError{err.Error()}

@@ -66,7 +66,7 @@ records, elements and sizes of values of the profile default: a line for each co
 			return err
 		},
 	}
-	c.Flags().IntVar(&requests, "requests", 0, "how `many` requests to show, in place of the file")
+	c.Flags().IntVar(&requests, "requests", 0, "`n`: how many requests to show, in place of the file")
 	c.Flags().Uint64Var(&seed, "seed", 0, "feeds every random choice; 0 picks one")
 	return c
 }

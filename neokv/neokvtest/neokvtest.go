@@ -58,7 +58,9 @@ func Start(t testing.TB, changes ...func(*neokv.Config)) *TestCluster {
 	log := &eventLog{}
 	config := neokv.Config{InMemory: true, NoSockets: true}
 	for _, change := range changes {
-		change(&config)
+		if err := apply(&config, change); err != nil {
+			t.Fatalf("neokvtest: %v", err)
+		}
 	}
 	if config.From == nil {
 		fill(&config)
@@ -98,6 +100,52 @@ func Start(t testing.TB, changes ...func(*neokv.Config)) *TestCluster {
 	return c
 }
 
+// With returns a change for Start: one setting of the cluster, by its name, gets the value of a text as --set takes it.
+//
+//	neokvtest.Start(t, neokvtest.With("engine.bloom_bits", "5"))
+//
+// All other settings stay as they are, those for tests too. Start ends the test if there is no such setting or value.
+func With(setting, value string) func(*neokv.Config) {
+	return func(c *neokv.Config) {
+		s := testSettings()
+		switch {
+		case c.Settings != nil:
+			s = *c.Settings
+		case c.From != nil:
+			s = c.From.Settings()
+		}
+		if strings.HasPrefix(setting, "cluster.") {
+			panic(badChange{fmt.Errorf("With(%q): Stores, Replicas and Regions of the Config say that", setting)})
+		}
+		f, err := settings.Find(settings.Fields(&s), setting)
+		if err == nil {
+			err = f.Set(value)
+		}
+		if err != nil {
+			panic(badChange{fmt.Errorf("With(%q, %q): %w", setting, value, err)})
+		}
+		c.Settings = &s
+	}
+}
+
+// badChange is what a change panics with that cannot be made.
+type badChange struct{ error }
+
+// apply makes a change, or returns why it cannot be made.
+func apply(config *neokv.Config, change func(*neokv.Config)) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			bad, ok := r.(badChange)
+			if !ok {
+				panic(r)
+			}
+			err = bad.error
+		}
+	}()
+	change(config)
+	return nil
+}
+
 // fill sets what nobody has chosen for a cluster without data.
 func fill(config *neokv.Config) {
 	if config.Stores == 0 {
@@ -107,14 +155,20 @@ func fill(config *neokv.Config) {
 		config.Regions = config.Stores
 	}
 	if config.Settings == nil {
-		s := settings.Default()
-		s.Engine.MemtableSize, s.Engine.BlockCache, s.Engine.RowCache = 12<<20, 12<<20, 4<<20
-		// A cluster that starts from an image reads its logs, so they are kept short.
-		s.Raft.SnapshotBytes, s.Raft.CompactionOverhead = 1<<20, 100
-		// An engine whose small memtables have left many sublevels in L0 would open only after their compaction.
-		s.Engine.L0Compaction, s.Engine.L0Stop = 64, 128
+		s := testSettings()
 		config.Settings = &s
 	}
+}
+
+// testSettings returns the settings of a cluster that a test starts often and fills little.
+func testSettings() settings.Settings {
+	s := settings.Default()
+	s.Engine.MemtableSize, s.Engine.BlockCache, s.Engine.RowCache = 12<<20, 12<<20, 4<<20
+	// A cluster that starts from an image reads its logs, so they are kept short.
+	s.Raft.SnapshotBytes, s.Raft.CompactionOverhead = 1<<20, 100
+	// An engine whose small memtables have left many sublevels in L0 would open only after their compaction.
+	s.Engine.L0Compaction, s.Engine.L0Stop = 64, 128
+	return s
 }
 
 // Sockets is a change for Start: the cluster also listens on free ports of the loopback address, those of Addrs and
@@ -225,7 +279,7 @@ func (c *TestCluster) Snapshot() (image *neokv.Image) {
 // Fork boots another cluster with the data that this one has now, for the test t.
 func (c *TestCluster) Fork(t testing.TB, changes ...func(*neokv.Config)) *TestCluster {
 	t.Helper()
-	return Start(t, append(changes[:len(changes):len(changes)], From(c.Snapshot()))...)
+	return Start(t, append([]func(*neokv.Config){From(c.Snapshot())}, changes...)...)
 }
 
 // within calls fn with a context that ends after patience.

@@ -321,6 +321,12 @@ func TestBadInput(t *testing.T) {
 		{"an impossible cluster", func(t testing.TB) {
 			neokvtest.Start(t, func(c *neokv.Config) { c.Stores, c.Replicas = 2, 3 })
 		}, "neokvtest: "},
+		{"no such setting", func(t testing.TB) { neokvtest.Start(t, neokvtest.With("engine.blom_bits", "5")) },
+			`neokvtest: With("engine.blom_bits", "5"): unknown setting: engine.blom_bits; did you mean engine.bloom_bits?`},
+		{"no such value", func(t testing.TB) { neokvtest.Start(t, neokvtest.With("engine.bloom_bits", "x")) },
+			`neokvtest: With("engine.bloom_bits", "x"): `},
+		{"the shape as a setting", func(t testing.TB) { neokvtest.Start(t, neokvtest.With("cluster.stores", "5")) },
+			`neokvtest: With("cluster.stores"): Stores, Replicas and Regions of the Config say that`},
 		{"time that goes back", func(t testing.TB) { neokvtest.Start(t).Advance(-1) }, "neokvtest: advance by -1ns: "},
 	} {
 		f := &fatal{TB: t}
@@ -350,4 +356,19 @@ func TestInterrupted(t *testing.T) {
 			t.Errorf("GET k = %v, %v", got, err)
 		}
 	})
+}
+
+// TestWith: one setting changes, those for tests stay.
+func TestWith(t *testing.T) {
+	usual := neokvtest.Start(t).Settings()
+	c := neokvtest.Start(t, neokvtest.With("engine.bloom_bits", "5"), neokvtest.With("raft.rtt", "7ms"))
+	want := usual
+	want.Engine.BloomBits, want.Raft.RTT = 5, 7*time.Millisecond
+	if got := c.Settings(); got != want {
+		t.Errorf("settings %+v\nwant %+v", got, want)
+	}
+	want.Engine.BloomBits = 6
+	if got := c.Fork(t, neokvtest.With("engine.bloom_bits", "6")).Settings(); got != want {
+		t.Errorf("settings of the fork %+v\nwant %+v", got, want)
+	}
 }

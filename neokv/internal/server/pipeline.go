@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 	"time"
@@ -180,6 +181,9 @@ func (cmd *command) open() bool {
 	return cmd.row == nil || !cmd.row.CheckArity(len(cmd.args)) || cmd.row.Flags&redis.FlagNoAuth != 0
 }
 
+// maxUnknown is how long a name is, in bytes, that OnUnknown hears of. Those of Redis are shorter.
+const maxUnknown = 32
+
 // runOwn runs one of the server's own commands. For a command that is unknown or has a wrong arity it answers with the
 // error.
 func (c *conn) runOwn(cmd *command) {
@@ -190,6 +194,14 @@ func (c *conn) runOwn(cmd *command) {
 			c.out.Error(why)
 		} else if row := commands.Find(cmd.args, &c.out); row != nil {
 			panic("a command was found the second time: " + row.Name)
+		} else if f := c.s.o.OnUnknown; f != nil && !isHTTP(cmd.args[0]) {
+			name := cmd.args[:1]
+			if commands.Lookup(name[0]) != nil { // a container
+				name = cmd.args[:2]
+			}
+			if text := bytes.Join(name, []byte(" ")); len(text) <= maxUnknown {
+				f(strings.ToUpper(string(text)))
+			}
 		}
 		c.answered(cmd, start, false)
 		if isHTTP(cmd.args[0]) {

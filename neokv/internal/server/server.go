@@ -73,7 +73,9 @@ type Options struct {
 	// makes its own from the settings.
 	ClientMemory *ClientMemory
 	Version      string
-	Mistakes     Mistakes
+	// OnUnknown, if not nil, is called with the name of each command that a client calls and no table has, in upper case.
+	OnUnknown func(name string)
+	Mistakes  Mistakes
 }
 
 // Mistakes are errors in the logic of the server that a test plants, to see that a checker finds them. None by default.

@@ -309,6 +309,9 @@ func (r *rates) note(s *stats, now time.Time, nowNS int64) {
 	r.samples[rateSamples-1] = s.sample(now)
 }
 
+// CommandRate returns how many commands clients call per second, over the last moments.
+func (s *Server) CommandRate() float64 { return s.stats.rates.since(&s.stats, time.Now()).commands }
+
 // since returns the rates per second now.
 func (r *rates) since(s *stats, now time.Time) rateSample {
 	r.mu.Lock()
