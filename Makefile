@@ -19,12 +19,12 @@ BASELINE = bench/gate/baseline.json
 
 # These collect less garbage, which makes them a tenth faster on an empty build cache: 82 s in place of 90 for Raft and
 # Pebble. What tests start would inherit it.
-vet staticcheck darwin: export GOGC = 400
+vet staticcheck systems: export GOGC = 400
 
-.PHONY: test redis-server chromium vet staticcheck darwin counts baseline planted race explore fuzz
+.PHONY: test redis-server chromium vet staticcheck systems counts baseline planted race explore fuzz
 
 # vet looks at all that go test would look at again, in packages of other modules, too.
-test: redis-server chromium vet staticcheck darwin
+test: redis-server chromium vet staticcheck systems
 	go test -vet=off -tags redisserver,chromium -timeout 20m -skip '$(ALONE)' $(LONG) ./...
 	go test -vet=off -timeout 20m -run '$(ALONE)' ./cmd/neokv
 
@@ -42,9 +42,9 @@ vet:
 staticcheck:
 	go run $(STATICCHECK) -tags redisserver,chromium ./...
 
-# macOS: tests cannot run here, but everything must compile.
-darwin:
-	cd .ci/darwin && go run . ../..
+# macOS and Windows: tests cannot run here, but everything must compile.
+systems:
+	cd .ci/systems && go run . ../..
 
 # Fails if operations cost more syncs, entries or bytes of the log than those of the baseline. It needs no git history.
 counts:

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"neokv.dev/results"
 	"neokv.dev/workloads"
 )
@@ -24,11 +22,10 @@ type generatorClock struct {
 // readGenerator reads the clocks. In virtual time they would mean nothing.
 func (r *run) readGenerator() generatorClock {
 	c := generatorClock{at: r.now()}
-	var usage unix.Rusage
-	if !r.sockets || unix.Getrusage(unix.RUSAGE_SELF, &usage) != nil {
+	if !r.sockets {
 		return c
 	}
-	c.process = time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+	c.process = cpuTime()
 	if text, err := os.ReadFile("/proc/stat"); err == nil {
 		c.busy, c.all = machineTicks(string(text))
 	}

@@ -118,7 +118,7 @@ func (c *child) terminate() { _ = c.cmd.Process.Signal(syscall.SIGTERM) } // it 
 // kill ends the process and those that it has started, and waits for its end.
 func (c *child) kill() {
 	if !c.hasEnded() {
-		_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL)
+		killFamily(c.cmd.Process)
 	}
 	<-c.ended
 }

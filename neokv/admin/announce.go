@@ -89,8 +89,7 @@ func private(folder string) error {
 	if err != nil {
 		return err
 	}
-	owner, known := info.Sys().(*syscall.Stat_t)
-	if !info.IsDir() || info.Mode().Perm()&0o077 != 0 || !known || int(owner.Uid) != os.Getuid() {
+	if !info.IsDir() || !ownedAlone(info) {
 		return fmt.Errorf("%s: want a folder that belongs to this user, who alone can enter it (mode 0700)", folder)
 	}
 	return nil
@@ -134,7 +133,7 @@ func Find(ctx context.Context, folder string) (all []Announcement, err error) {
 		switch {
 		case err == nil:
 			all = append(all, a)
-		case errors.Is(err, syscall.ECONNREFUSED) && errors.Is(syscall.Kill(a.PID, 0), syscall.ESRCH):
+		case errors.Is(err, syscall.ECONNREFUSED) && hasEnded(a.PID):
 			if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return nil, fmt.Errorf("look for control ports: %w", err)
 			}

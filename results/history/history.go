@@ -14,8 +14,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"neokv.dev/results"
 )
 
@@ -170,7 +168,7 @@ func Append(path string, entries ...Entry) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }() // and give the lock back
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+	if err := lock(f); err != nil {
 		return fmt.Errorf("lock %s: %w", path, err)
 	}
 	c, good, err := read(f)

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -188,12 +187,11 @@ func infoReplication(c *conn) []string {
 // infoCPU is about the whole process.
 func infoCPU(*conn) []string {
 	user, sys := CPUTime()
-	var children syscall.Rusage
-	syscall.Getrusage(syscall.RUSAGE_CHILDREN, &children)
+	childrenUser, childrenSys := childrenCPUTime()
 	seconds := func(d time.Duration) string { return fmt.Sprintf("%.6f", d.Seconds()) }
 	return lines("used_cpu_sys", seconds(sys), "used_cpu_user", seconds(user),
-		"used_cpu_sys_children", seconds(timeval(children.Stime)),
-		"used_cpu_user_children", seconds(timeval(children.Utime)))
+		"used_cpu_sys_children", seconds(childrenSys),
+		"used_cpu_user_children", seconds(childrenUser))
 }
 
 // humanBytes prints a size as Redis's bytesToHuman does.

@@ -4,27 +4,12 @@ import (
 	"bytes"
 	"os"
 	"sync"
-	"syscall"
-	"time"
 
 	"neokv.dev/neokv/internal/redis"
 )
 
-// CPUTime returns the processor time that the process has used, in user code and in the kernel.
-func CPUTime() (user, sys time.Duration) {
-	var u syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
-		return 0, 0
-	}
-	return timeval(u.Utime), timeval(u.Stime)
-}
-
-func timeval(t syscall.Timeval) time.Duration {
-	return time.Duration(t.Sec)*time.Second + time.Duration(t.Usec)*time.Microsecond
-}
-
 // ResidentBytes returns the process's memory as the operating system counts it (RSS). On macOS it returns the largest
-// value so far.
+// value so far, on Windows 0.
 func ResidentBytes() int64 {
 	if text, err := os.ReadFile("/proc/self/statm"); err == nil {
 		if fields := bytes.Fields(text); len(fields) > 1 {
@@ -32,11 +17,7 @@ func ResidentBytes() int64 {
 			return pages * int64(os.Getpagesize())
 		}
 	}
-	var u syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
-		return 0
-	}
-	return int64(u.Maxrss)
+	return largestResident()
 }
 
 // systemMemory returns how much memory the machine has, or 0 on a system without /proc.

@@ -1,6 +1,6 @@
-// Darwin checks the types of all packages of a module, with their tests, as the compiler for macOS sees them: a system
-// call that only Linux has is found. A build for macOS would compile hundreds of packages of others; of those only the
-// declarations are read here.
+// Systems checks the types of all packages of a module as the compilers for other systems see them: a system call that
+// only Linux has is found. For macOS it reads tests, too, and for Windows the packages alone. A build would compile hundreds
+// of packages of others; of those only the declarations are read here.
 package main
 
 import (
@@ -20,10 +20,16 @@ func main() {
 	if err != nil {
 		fail(err)
 	}
+	check(root, "darwin", "arm64", true)
+	check(root, "windows", "amd64", false)
+}
+
+// check ends the program if something is wrong.
+func check(root, system, processor string, tests bool) {
 	all, err := packages.Load(&packages.Config{
 		Mode: packages.LoadAllSyntax,
-		Dir:  root, Tests: true, BuildFlags: []string{"-tags=redisserver,chromium"},
-		Env: append(os.Environ(), "GOOS=darwin", "GOARCH=arm64", "CGO_ENABLED=0"),
+		Dir:  root, Tests: tests, BuildFlags: []string{"-tags=redisserver,chromium"},
+		Env: append(os.Environ(), "GOOS="+system, "GOARCH="+processor, "CGO_ENABLED=0"),
 		ParseFile: func(set *token.FileSet, name string, text []byte) (*ast.File, error) {
 			file, err := parser.ParseFile(set, name, text, parser.SkipObjectResolution)
 			ours := strings.HasPrefix(name, root+string(filepath.Separator)) || filepath.Ext(name) != ".go" // the main of a test
@@ -50,10 +56,10 @@ func main() {
 	if wrong > 0 || len(all) == 0 {
 		fail(fmt.Errorf("%d mistakes in %d packages", wrong, len(all)))
 	}
-	fmt.Printf("darwin/arm64: the types of %d packages are right\n", len(all))
+	fmt.Printf("%s/%s: the types of %d packages are right\n", system, processor, len(all))
 }
 
 func fail(err error) {
-	fmt.Fprintln(os.Stderr, "darwin:", err)
+	fmt.Fprintln(os.Stderr, "systems:", err)
 	os.Exit(1)
 }

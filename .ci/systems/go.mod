@@ -1,4 +1,4 @@
-module neokv.dev/ci/darwin
+module neokv.dev/ci/systems
 
 go 1.26.0
 
