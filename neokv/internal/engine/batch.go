@@ -38,6 +38,8 @@ type Batch struct {
 	nextKnown int
 	deaf      bool // Expect has no effect
 
+	work *Work // see Watch; nil for none
+
 	deleted uint64 // how many keys the batch deletes one by one
 	sorted  bool   // the batch is sorted and no two writes have the same key
 	rows    rowChanges
@@ -58,6 +60,14 @@ func (e *Engine) NewBatch() *Batch {
 
 // Keep makes Commit bring a region's rows up to date with the records that the batch writes. rows may be nil.
 func (b *Batch) Keep(rows *Rows) { b.rows.of = rows }
+
+// Watch makes the batch's reads count as work, until it is closed or committed. Its writes cost much less.
+func (b *Batch) Watch(w *Work) {
+	b.work, b.iters.work = w, w
+	if b.view != nil {
+		b.view.Watch(w)
+	}
+}
 
 // Set adds a write. It copies key and value.
 func (b *Batch) Set(key, value []byte) error { return b.batch.Set(key, value, nil) }
@@ -216,6 +226,7 @@ func (b *Batch) written(key []byte) (value []byte, ok, known bool, err error) {
 func (b *Batch) stored(key []byte) (value []byte, ok bool, err error) {
 	if b.view == nil {
 		b.view = b.engine.NewView()
+		b.view.Watch(b.work)
 	}
 	return b.view.Get(key)
 }
@@ -286,6 +297,7 @@ func (e *Engine) apply(b *pebble.Batch, opts *pebble.WriteOptions) error {
 
 // Close drops the batch without committing it.
 func (b *Batch) Close() {
+	b.Watch(nil)
 	b.iters.drop()
 	if b.view != nil {
 		b.view.Close()

@@ -3,7 +3,8 @@ package engine
 import "github.com/cockroachdb/pebble/v2"
 
 // Iter is an iterator of a view or a batch. Close gives it back to the view or batch for the next use, since setting
-// new bounds costs a fraction of opening an iterator.
+// new bounds costs a fraction of opening an iterator. It counts its moves as work: when the work is over, it stands on
+// nothing.
 type Iter struct {
 	*pebble.Iterator
 	home *iters
@@ -14,6 +15,7 @@ type Iter struct {
 type iters struct {
 	idle []*Iter
 	age  int // rises when iterators opened before show another state than one opened now would
+	work *Work
 }
 
 // opened returns a new iterator that belongs to x.
@@ -46,11 +48,50 @@ func (x *iters) drop() {
 	x.idle = x.idle[:0]
 }
 
+// seek counts a seek, and reports whether the iterator may move.
+func (it *Iter) seek() bool { return it.home.work.Spend(seekUnits) }
+
+// step counts a step, and reports whether the iterator may move.
+func (it *Iter) step() bool { return it.home.work.Spend(stepUnits) }
+
+// These methods move the iterator as those of pebble.Iterator do.
+
+func (it *Iter) First() bool            { return it.seek() && it.Iterator.First() }
+func (it *Iter) Last() bool             { return it.seek() && it.Iterator.Last() }
+func (it *Iter) SeekGE(key []byte) bool { return it.seek() && it.Iterator.SeekGE(key) }
+func (it *Iter) SeekLT(key []byte) bool { return it.seek() && it.Iterator.SeekLT(key) }
+func (it *Iter) Next() bool             { return it.step() && it.Iterator.Next() }
+func (it *Iter) Prev() bool             { return it.step() && it.Iterator.Prev() }
+func (it *Iter) NextPrefix() bool       { return it.seek() && it.Iterator.NextPrefix() }
+
+// Valid reports whether the iterator stands on a key.
+func (it *Iter) Valid() bool { return it.home.work.Ended() == nil && it.Iterator.Valid() }
+
+// ValueAndErr returns the value of the key that the iterator stands on. It is valid until the iterator moves.
+func (it *Iter) ValueAndErr() ([]byte, error) {
+	value, err := it.Iterator.ValueAndErr()
+	if len(value) >= unitBytes && !it.home.work.Spend(len(value)/unitBytes) && err == nil {
+		err = it.home.work.Ended()
+	}
+	return value, err
+}
+
+// Error returns why the iterator could not move on, nil if it has come to its end.
+func (it *Iter) Error() error {
+	if err := it.Iterator.Error(); err != nil {
+		return err
+	}
+	return it.home.work.Ended()
+}
+
 // Close ends the iteration and returns its error. The caller must not use the iterator afterwards.
 func (it *Iter) Close() error {
-	if it.age != it.home.age || it.Error() != nil {
-		return it.Iterator.Close()
+	if it.age != it.home.age || it.Iterator.Error() != nil {
+		if err := it.Iterator.Close(); err != nil {
+			return err
+		}
+		return it.home.work.Ended()
 	}
 	it.home.idle = append(it.home.idle, it)
-	return nil
+	return it.home.work.Ended()
 }

@@ -18,6 +18,7 @@ type View struct {
 	asOf uint64 // how many changes of rows had ended before the view was pinned
 
 	rows  *Rows // see NewLazyView; nil for none
+	work  *Work // see Watch; nil for none
 	looks int64 // how many look-ups in Pebble it has made
 
 	value io.Closer // frees the value that GetNow has returned; may be nil
@@ -49,6 +50,9 @@ func (e *Engine) NewLazyView(rows *Rows) *View {
 	v.rows = rows
 	return v
 }
+
+// Watch makes the view and its iterators count what they do as work, until Close.
+func (v *View) Watch(w *Work) { v.work, v.iters.work = w, w }
 
 // pin pins the state, if that has not happened yet: it takes the iterator of a view in the pool, or opens one.
 func (v *View) pin() {
@@ -97,6 +101,9 @@ func (v *View) GetNow(key []byte) (value []byte, ok bool, err error) {
 		return value, ok, err
 	}
 	v.drop()
+	if !v.work.Spend(seekUnits) {
+		return nil, false, v.work.Ended()
+	}
 	v.looks++
 	asOf := v.rows.asOf()
 	value, v.value, err = e.db.Get(key)
@@ -134,6 +141,9 @@ func (v *View) Get(key []byte) (value []byte, ok bool, err error) {
 	v.pin()
 	if v.err != nil {
 		return nil, false, v.err
+	}
+	if !v.work.Spend(seekUnits) {
+		return nil, false, v.work.Ended()
 	}
 	if len(v.absent) > 0 && bytes.Equal(v.absent, key) {
 		return nil, false, nil
@@ -188,6 +198,7 @@ func (v *View) Iter(lower, upper []byte) (*Iter, error) {
 // Close ends the use of the view, which may go into the pool.
 func (v *View) Close() {
 	v.rows = nil
+	v.Watch(nil)
 	if v.looks > 0 {
 		v.engine.looks.Add(v.looks)
 		v.looks = 0
