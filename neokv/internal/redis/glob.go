@@ -1,10 +1,53 @@
 package redis
 
-// Match reports whether s matches a glob pattern, by the rules of KEYS and SCAN in Redis 7.0: * ? [a-z] [^a] and \
-// before a character. It keeps Redis's peculiarities: only the pattern "*" matches the empty string, a class that is
-// not closed ends with the pattern, and bytes from 0x80 on are below the others in ranges. At worst it takes time
-// proportional to len(pattern) * len(s).
-func Match(pattern, s []byte) bool {
+import "neokv.dev/neokv/internal/engine"
+
+// Glob is a pattern of KEYS, SCAN and their kin, with the rules of Redis 7.0: * ? [a-z] [^a] and \ before a character.
+// It keeps Redis's peculiarities: only the pattern "*" matches the empty string, a class that is not closed ends with
+// the pattern, and bytes from 0x80 on are below the others in ranges.
+type Glob struct {
+	pattern []byte
+	// classes are those that Match need not read: the first ones, and all long ones. So Match takes the same time for
+	// any class, and a pattern of many short classes takes little more memory than its text.
+	classes []class
+}
+
+// class is a set of bytes between brackets.
+type class struct {
+	at, end int // where it stands in the pattern
+	bytes   byteSet
+}
+
+// keptClasses is how many classes a Glob keeps whatever their length, and longClass the length from which on it keeps
+// any.
+const keptClasses, longClass = 256, 64
+
+// NewGlob returns the Glob of a pattern, which nobody may change meanwhile. It takes time proportional to the pattern's
+// length.
+func NewGlob(pattern []byte) *Glob {
+	g := &Glob{pattern: pattern}
+	for p := 0; p < len(pattern); p++ {
+		switch pattern[p] {
+		case '\\':
+			p++
+		case '[':
+			c := readClass(pattern, p)
+			if len(g.classes) < keptClasses || c.end-c.at >= longClass {
+				g.classes = append(g.classes, c)
+			}
+			p = c.end - 1
+		}
+	}
+	return g
+}
+
+// Match reports whether s matches a pattern.
+func Match(pattern, s []byte) bool { return NewGlob(pattern).Match(s, nil) }
+
+// Match reports whether s matches. At worst it takes time proportional to the length of the pattern times that of s. If
+// the work is over, the result means nothing.
+func (g *Glob) Match(s []byte, w *engine.Work) bool {
+	pattern := g.pattern
 	if len(pattern) == 1 && pattern[0] == '*' {
 		return true
 	}
@@ -13,7 +56,10 @@ func Match(pattern, s []byte) bool {
 	}
 	p, i := 0, 0
 	star, from := -1, 0 // where the pattern goes on after its last star, and where in s that was tried last
-	for {
+	for steps := 1; ; steps++ {
+		if steps%matchSteps == 0 && !w.Spend(matchSteps/stepsOfUnit) {
+			return false
+		}
 		switch {
 		case p < len(pattern) && pattern[p] == '*':
 			for p < len(pattern) && pattern[p] == '*' {
@@ -29,7 +75,7 @@ func Match(pattern, s []byte) bool {
 		case i == len(s):
 			return false // the rest of the pattern needs more bytes than there are, also from any later start
 		case p < len(pattern):
-			if n, ok := matchOne(pattern[p:], s[i]); ok {
+			if n, ok := g.matchOne(p, s[i]); ok {
 				p, i = p+n, i+1
 				continue
 			}
@@ -42,24 +88,47 @@ func Match(pattern, s []byte) bool {
 	}
 }
 
-// matchOne matches one byte against the first element of a pattern that is not empty and does not begin with a star. It
-// returns the element's length.
-func matchOne(pattern []byte, c byte) (n int, ok bool) {
-	switch pattern[0] {
+// Match counts its work once in so many steps, and so many make a unit.
+const matchSteps, stepsOfUnit = 1 << 10, 16
+
+// matchOne matches one byte against the element at p of the pattern, which is no star. It returns the element's length.
+func (g *Glob) matchOne(p int, c byte) (n int, ok bool) {
+	switch g.pattern[p] {
 	case '?':
 		return 1, true
 	case '[':
-		return matchClass(pattern, c)
+		var room class
+		x := g.classAt(p, &room)
+		return x.end - p, x.bytes.has(c)
 	case '\\':
-		if len(pattern) > 1 {
-			return 2, pattern[1] == c
+		if p+1 < len(g.pattern) {
+			return 2, g.pattern[p+1] == c
 		}
 	}
-	return 1, pattern[0] == c
+	return 1, g.pattern[p] == c
 }
 
-func matchClass(pattern []byte, c byte) (n int, ok bool) {
-	p := 1
+// classAt returns the class at p of the pattern. If the Glob has not kept it, it is in room.
+func (g *Glob) classAt(p int, room *class) *class {
+	low, high := 0, len(g.classes)
+	for low < high {
+		switch i := (low + high) / 2; {
+		case g.classes[i].at == p:
+			return &g.classes[i]
+		case g.classes[i].at < p:
+			low = i + 1
+		default:
+			high = i
+		}
+	}
+	*room = readClass(g.pattern, p)
+	return room
+}
+
+// readClass reads the class that begins at an index of the pattern.
+func readClass(pattern []byte, at int) class {
+	c := class{at: at}
+	p := at + 1
 	not := p < len(pattern) && pattern[p] == '^'
 	if not {
 		p++
@@ -68,17 +137,36 @@ func matchClass(pattern []byte, c byte) (n int, ok bool) {
 		switch {
 		case pattern[p] == '\\' && p+1 < len(pattern):
 			p++
-			ok = ok || pattern[p] == c
+			c.bytes.add(pattern[p], pattern[p])
 		case p+2 < len(pattern) && pattern[p+1] == '-':
-			low, high := int8(pattern[p]), int8(pattern[p+2])
-			if low > high {
-				low, high = high, low
-			}
-			ok = ok || low <= int8(c) && int8(c) <= high
+			c.bytes.add(pattern[p], pattern[p+2])
 			p += 2
 		default:
-			ok = ok || pattern[p] == c
+			c.bytes.add(pattern[p], pattern[p])
 		}
 	}
-	return min(p+1, len(pattern)), ok != not
+	if not {
+		for i := range c.bytes {
+			c.bytes[i] = ^c.bytes[i]
+		}
+	}
+	c.end = min(p+1, len(pattern))
+	return c
+}
+
+// byteSet is a set of bytes, with a bit for each. Bit 0 is of 0x80, the lowest byte in ranges.
+type byteSet [4]uint64
+
+// add adds the bytes from one to another, whichever is the lower.
+func (s *byteSet) add(a, b byte) {
+	low, high := min(a^0x80, b^0x80), max(a^0x80, b^0x80)
+	for i := low / 64; i <= high/64; i++ {
+		first, last := max(low, 64*i)%64, min(high, 64*i+63)%64
+		s[i] |= ^uint64(0) >> (63 - last) &^ (1<<first - 1)
+	}
+}
+
+func (s *byteSet) has(c byte) bool {
+	c ^= 0x80
+	return s[c/64]&(1<<(c%64)) != 0
 }

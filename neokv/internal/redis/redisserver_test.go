@@ -430,3 +430,71 @@ func docs(t *testing.T, reply []byte) map[string]string {
 	}
 	return m
 }
+
+// TestMatchIsRedis compares which keys random patterns match. Most patterns have classes, with ranges, escapes and bytes
+// of all kinds.
+func TestMatchIsRedis(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	conn, err := net.Dial("tcp", redistest.RedisServer(t, "--databases", "1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(2 * time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	in := bufio.NewReader(conn)
+	redis := func(args ...[]byte) redistest.ReplyValue {
+		if _, err := conn.Write(redistest.AppendCall(nil, args...)); err != nil {
+			t.Fatal(err)
+		}
+		v, err := redistest.Read(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	bytesOf := func(most int) (b []byte) {
+		const often = "ab-]^\\[*?\x00\x7f\x80\xff"
+		for range r.IntN(most + 1) {
+			if r.IntN(4) > 0 {
+				b = append(b, often[r.IntN(len(often))])
+			} else {
+				b = append(b, byte(r.Uint32()))
+			}
+		}
+		return b
+	}
+	keys := map[string]bool{}
+	for range 500 {
+		key := bytesOf(3)
+		keys[string(key)] = true
+		redis([]byte("set"), key, nil)
+	}
+	for c := range 256 { // each byte alone
+		keys[string([]byte{byte(c)})] = true
+		redis([]byte("set"), []byte{byte(c)}, nil)
+	}
+	for range 5000 {
+		var pattern []byte
+		for range 1 + r.IntN(3) {
+			switch r.IntN(4) {
+			case 0:
+				pattern = append(pattern, bytesOf(2)...)
+			default:
+				pattern = append(append(append(pattern, '['), bytesOf(100)...), ']')
+			}
+		}
+		want := map[string]bool{}
+		for _, v := range redis([]byte("keys"), pattern).Items {
+			want[string(v.Text)] = true
+		}
+		for key := range keys {
+			if Match(pattern, []byte(key)) != want[key] {
+				t.Fatalf("Match(%q, %q) = %v, redis-server says %v", pattern, key, !want[key], want[key])
+			}
+		}
+	}
+}

@@ -95,7 +95,7 @@ func (r *Reader) scan(args [][]byte, t keys.Type, values int, out *Reply,
 	if ok, err := r.open(&c, args[1], t, out); !ok {
 		return err
 	}
-	var pattern []byte
+	var pattern *Glob
 	count := int64(10)
 	for i := 3; c.Size > 0 && i < len(args); i += 2 {
 		left := len(args) - i
@@ -110,7 +110,7 @@ func (r *Reader) scan(args [][]byte, t keys.Type, values int, out *Reply,
 				return nil
 			}
 		case left >= 2 && IsOption(args[i], "match"):
-			pattern = args[i+1]
+			pattern = NewGlob(args[i+1])
 		default:
 			out.Error(ErrSyntax)
 			return nil
@@ -141,7 +141,7 @@ func (r *Reader) scan(args [][]byte, t keys.Type, values int, out *Reply,
 		if count--; count == 0 {
 			r.last = append(r.last[:0], sub...)
 		}
-		if pattern == nil || Match(pattern, sub) {
+		if pattern == nil || pattern.Match(sub, nil) {
 			f(&c, &found, sub, value)
 			n += values
 		}

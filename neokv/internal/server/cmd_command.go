@@ -23,7 +23,8 @@ func runCommandList(c *conn, args [][]byte) {
 		c.out.Error(redis.ErrSyntax)
 		return
 	case redis.IsOption(args[3], "pattern"):
-		keep = func(r *redis.Command) bool { return redis.Match(bytes.ToLower(args[4]), []byte(r.FullName())) }
+		pattern := redis.NewGlob(bytes.ToLower(args[4]))
+		keep = func(r *redis.Command) bool { return pattern.Match([]byte(r.FullName()), nil) }
 	case redis.IsOption(args[3], "aclcat"):
 		keep = func(r *redis.Command) bool { return inCategory(r, string(bytes.ToLower(args[4]))) }
 	case redis.IsOption(args[3], "module"):

@@ -290,12 +290,13 @@ func runConfigGet(c *conn, args [][]byte) {
 		}
 	}
 	for _, a := range args[2:] {
-		pattern := bytes.ToLower(a)
+		name := bytes.ToLower(a)
+		pattern := redis.NewGlob(name)
 		for _, p := range all {
 			switch {
-			case p.name == string(pattern):
+			case p.name == string(name):
 				add(p, string(a))
-			case redis.Match(pattern, []byte(p.name)):
+			case pattern.Match([]byte(p.name), nil):
 				add(p, p.name)
 			}
 		}

@@ -95,12 +95,12 @@ func oneSlot(slot topology.Slot) topology.SlotRange {
 }
 
 func runKeys(c *conn, args [][]byte) {
-	found := c.collected()
+	found, pattern := c.collected(), redis.NewGlob(args[1])
 	n := 0
 	w := redis.KeyWalk{}
 	failure := c.walkSlots(reads, allSlots, &w, func() bool {
 		for _, k := range w.Keys {
-			if redis.Match(args[1], k.Key) {
+			if pattern.Match(k.Key, nil) {
 				found.Bulk(k.Key)
 				n++
 			}
@@ -316,7 +316,8 @@ func runScan(c *conn, args [][]byte) {
 		c.out.Error(redis.ErrInvalidCursor)
 		return
 	}
-	var pattern, kind []byte
+	var pattern *redis.Glob
+	var kind []byte
 	count := int64(10)
 	for i := 2; i < len(args); i += 2 {
 		left := len(args) - i
@@ -331,7 +332,7 @@ func runScan(c *conn, args [][]byte) {
 				return
 			}
 		case left >= 2 && redis.IsOption(args[i], "match"):
-			pattern = args[i+1]
+			pattern = redis.NewGlob(args[i+1])
 		case left >= 2 && redis.IsOption(args[i], "type"):
 			kind = args[i+1]
 		default:
@@ -349,7 +350,7 @@ func runScan(c *conn, args [][]byte) {
 	next := uint64(0)
 	failure = c.walkSlots(reads, topology.SlotRange{First: from, Last: topology.SlotCount - 1}, &w, func() bool {
 		for _, k := range w.Keys {
-			matches := pattern == nil || redis.Match(pattern, k.Key)
+			matches := pattern == nil || pattern.Match(k.Key, nil)
 			if matches && (kind == nil || redis.IsOption(kind, k.Type.String())) {
 				found.Bulk(k.Key)
 				n++
