@@ -3,14 +3,15 @@ package engine
 // Work counts what calls do, so that a call that does much can be ended: at bounded intervals it looks whether the call
 // should go on. Views, batches and their iterators count by themselves; code that computes for long calls Spend.
 //
-// When Look says that the work is over, it stays over: iterators stand on nothing, they and other reads return Look's
-// error, and Spend returns false. What the call has replied or written by then means nothing. The caller of the call
+// When Look or Halted says that the work is over, it stays over: iterators stand on nothing, they and other reads return
+// the reason, and Spend returns false. What the call has replied or written by then means nothing. The caller of the call
 // asks Ended, whatever the call itself returns.
 //
 // A nil Work counts nothing and never ends. A Work is not safe for concurrent use.
 type Work struct {
-	// Look returns why the work is over, nil if it goes on.
-	Look func() error
+	// Look returns why the work is over, nil if it goes on. Halted, unless it is nil, is asked first: Look is of who waits
+	// for the call, Halted of what the call works on.
+	Look, Halted func() error
 	// Calls is how many calls have begun. Look sees by it that another one has.
 	Calls int
 
@@ -42,6 +43,9 @@ func (w *Work) Spend(n int) bool {
 }
 
 func (w *Work) look() bool {
+	if w.ended == nil && w.Halted != nil {
+		w.ended = w.Halted()
+	}
 	if w.ended == nil && w.Look != nil {
 		w.ended = w.Look()
 	}
@@ -63,3 +67,9 @@ func (w *Work) Ended() error {
 
 // Resume makes work that is over go on, for the next call.
 func (w *Work) Resume() { w.ended = nil }
+
+// Begin begins a call.
+func (w *Work) Begin() {
+	w.Calls++
+	w.ended = nil
+}

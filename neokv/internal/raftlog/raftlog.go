@@ -9,7 +9,8 @@
 //	bootstrap   [replica u64][dragonboat's bootstrap]
 //	snapshot    [replica u64][dragonboat's snapshot]
 //
-// No method returns an error to dragonboat, since dragonboat would end the process. An error fences the store instead
+// No method returns an error to dragonboat, since dragonboat would end the process; SaveSnapshots may return the one with
+// which a snapshot is called off. An error fences the store instead
 // (Options.Fence). From then on the methods answer with placeholders, which cannot leave a fenced store. Check reads a
 // replica's records before it starts, when an error can still be returned.
 package raftlog
@@ -24,6 +25,7 @@ import (
 	"github.com/lni/dragonboat/v4/config"
 	"github.com/lni/dragonboat/v4/raftio"
 	pb "github.com/lni/dragonboat/v4/raftpb"
+	sm "github.com/lni/dragonboat/v4/statemachine"
 
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
@@ -348,6 +350,9 @@ func (l *Log) SaveSnapshots(updates []pb.Update) error {
 			if err == nil {
 				continue
 			}
+			if err == sm.ErrSnapshotAborted {
+				return err
+			}
 			l.fail(fmt.Errorf("region %d: replica %d: snapshot %d: %w", int64(ud.ShardID), ud.ReplicaID,
 				ud.Snapshot.Index, err))
 		}
@@ -359,6 +364,8 @@ func (l *Log) SaveSnapshots(updates []pb.Update) error {
 	return nil
 }
 
+// saveSnapshot saves a snapshot record. It returns ErrSnapshotAborted for one that is ahead of what the replica has
+// applied: a replica that broke a write off as it stopped has applied less than Raft believes.
 func (l *Log) saveSnapshot(ud *pb.Update) error {
 	r, err := l.lock(ud.ShardID)
 	if err != nil {
@@ -367,6 +374,11 @@ func (l *Log) saveSnapshot(ud *pb.Update) error {
 	defer r.mu.Unlock()
 	if r.id == ud.ReplicaID && ud.Snapshot.Index <= r.snapshot {
 		return nil
+	}
+	if applied, err := l.o.Applied(r.region); err != nil {
+		return err
+	} else if ud.Snapshot.OnDiskIndex > applied {
+		return sm.ErrSnapshotAborted
 	}
 	b := l.engine.NewBatch()
 	err = r.claim(b, ud.ReplicaID)

@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/lni/dragonboat/v4/raftio"
 	pb "github.com/lni/dragonboat/v4/raftpb"
+	sm "github.com/lni/dragonboat/v4/statemachine"
 
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/engine"
@@ -238,6 +239,32 @@ func TestCommitIndex(t *testing.T) {
 			t.Errorf("commit index %d after a start with apply index %d, want %d", got, c.applied, c.want)
 		}
 	}
+}
+
+// TestSnapshotAheadOfData: no snapshot record is ahead of what the engine has applied, since a start from it would have
+// to end the process. The log goes on.
+func TestSnapshotAheadOfData(t *testing.T) {
+	s := &store{t: t, fs: disk.Mem()}
+	s.open(Options{Sync: true, Applied: func(topology.RegionID) (uint64, error) { return 7, nil }})
+	s.save(update(1, 1, pb.State{Term: 1, Vote: 1, Commit: 9}, span(1, 1, 9)))
+	at := func(index, onDisk uint64) error {
+		return s.SaveSnapshots([]pb.Update{{ShardID: 1, ReplicaID: 1,
+			Snapshot: pb.Snapshot{Index: index, OnDiskIndex: onDisk, Term: 1, Type: pb.OnDiskStateMachine}}})
+	}
+	for _, c := range []struct {
+		index, onDisk uint64
+		want          error
+		kept          uint64
+	}{{5, 5, nil, 5}, {8, 8, sm.ErrSnapshotAborted, 5}, {8, 7, nil, 8}} {
+		if err := at(c.index, c.onDisk); err != c.want {
+			t.Errorf("record at %d of data at %d: %v, want %v", c.index, c.onDisk, err, c.want)
+		}
+		if got, err := s.GetSnapshot(1, 1); err != nil || got.Index != c.kept {
+			t.Errorf("record at %d of data at %d: the log has %d, %v; want %d", c.index, c.onDisk, got.Index, err, c.kept)
+		}
+	}
+	s.healthy()
+	s.close()
 }
 
 func TestIterateEntries(t *testing.T) {

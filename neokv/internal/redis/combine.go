@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 
+	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/topology"
 )
@@ -30,10 +31,14 @@ type opener interface {
 	loadIn(slot topology.Slot, key []byte) (record, error)
 	begin(c *collection, slot topology.Slot, key []byte, rec *record, s *scratch)
 	scratch() *scratch
+	watch() *engine.Work // counts what the call does
 }
 
 func (r *Reader) scratch() *scratch { return &r.opened }
 func (w *Writer) scratch() *scratch { return &w.opened }
+
+func (r *Reader) watch() *engine.Work { return r.work }
+func (w *Writer) watch() *engine.Work { return w.Work }
 
 // inputs are the sets and sorted sets that a result is made of.
 type inputs struct {

@@ -3,6 +3,7 @@ package redis
 import (
 	"bytes"
 
+	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/topology"
 )
@@ -71,8 +72,9 @@ func lcs(r *Reader, args [][]byte, out *Reply) error {
 			}
 		}
 	}
-	l := newSubsequence(text[0], text[1])
+	l := newSubsequence(text[0], text[1], r.work)
 	switch {
+	case r.work.Ended() != nil:
 	case o.ranges:
 		l.writeRanges(out, o)
 	case o.length:
@@ -93,12 +95,16 @@ type subsequence struct {
 	up []uint64
 }
 
-// newSubsequence takes time proportional to len(a) * len(b), and as many bits of memory.
-func newSubsequence(a, b []byte) *subsequence {
+// newSubsequence takes time proportional to len(a) * len(b), and as many bits of memory. If the work is over, the result
+// means nothing.
+func newSubsequence(a, b []byte, w *engine.Work) *subsequence {
 	l := &subsequence{a: a, b: b}
 	l.up = make([]uint64, (len(a)*len(b)+63)/64)
 	row := make([]uint32, len(b)+1) // lengths for the prefix of a so far and every prefix of b
 	for i := range a {
+		if !w.Spend(1 + len(b)/stepsOfUnit) {
+			break
+		}
 		diagonal := uint32(0)
 		for j := range b {
 			above, left := row[j+1], row[j]

@@ -155,13 +155,29 @@ type Run struct {
 	// Limit, if it is not 0, ends a run of reads early: no call begins when the replies have that many bytes.
 	Limit int
 	Ends  []int // end of each call's reply within Out.Buf
+	// Work, if it is not nil, counts what reads do, so that the caller can end one. Within says that they are parts of one
+	// call, which has begun; else each is a call of its own.
+	Work   *engine.Work
+	Within bool
+	begun  int // how many calls have begun; a run that is repeated begins none anew
 }
+
+// Ended is the error of a read that was ended before it had a reply. Nothing is wrong with the data.
+type Ended struct{ Reason error }
+
+func (e *Ended) Error() string { return "ended: " + e.Reason.Error() }
+
+// Refusal is a reason to end a call that is the call's reply: the error line without the leading '-'.
+type Refusal string
+
+func (e Refusal) Error() string { return string(e) }
 
 // Reset empties the run for reuse. It keeps the memory and the protocol version.
 func (r *Run) Reset() {
 	clear(r.Calls)
 	r.Calls, r.Ends, r.Out.Buf, r.Limit, r.Version = r.Calls[:0], r.Ends[:0], r.Out.Buf[:0], 0, 0
 	r.Out.Room, r.Out.Full = 0, false
+	r.Within, r.begun = false, 0
 }
 
 // Reader gives read commands access to a region: they read from its View. One goroutine may use it at a time.
@@ -184,8 +200,11 @@ type Reader struct {
 	// Cursors remembers the cursors of HSCAN, SSCAN and ZSCAN. If it is nil, these search for the element that a cursor
 	// stands for.
 	Cursors *Cursors
+	// Halted, if it is not nil, returns why a long read of the region must end, nil if it may go on.
+	Halted func() error
 
-	key    []byte // scratch for storage keys, at first in room
+	work   *engine.Work // of the run
+	key    []byte       // scratch for storage keys, at first in room
 	room   [96]byte
 	opened scratch
 	choice choice
@@ -209,6 +228,8 @@ type Writer struct {
 	// data, and so all orphans from before it.
 	Orphans Orphans
 	Flushed bool
+	// Work, if it is not nil, counts what the calls do. Run returns the reason when it is over.
+	Work *engine.Work
 	// MapOrder is a mistake that tests plant: random choices follow the order of a Go map, so replicas differ.
 	MapOrder bool
 
@@ -257,7 +278,11 @@ func (w *Writer) Release() {
 // Run runs a write command.
 func (w *Writer) Run(c *Command, args [][]byte, out *Reply) error {
 	w.Follow(w.Index)
+	w.Batch.Watch(w.Work)
 	err := c.Write(w, args, out)
+	if over := w.Work.Ended(); over != nil {
+		err = over
+	}
 	w.opened.release()
 	w.choice.release()
 	w.key, w.value = kept(w.key, maxScratchBytes), kept(w.value, maxScratchBytes)
@@ -269,17 +294,33 @@ func (w *Writer) Run(c *Command, args [][]byte, out *Reply) error {
 }
 
 // Execute runs the calls of a run of reads, or as many as run.Limit allows. It appends the replies to run.Out and where
-// each ends to run.Ends.
+// each ends to run.Ends. An error is an *Ended, or one of the engine.
 func (r *Reader) Execute(run *Run) error {
 	defer r.release()
+	if r.work = run.Work; r.work != nil {
+		r.work.Halted = r.Halted
+		r.View.Watch(r.work)
+	}
 	for i := range run.Calls {
 		if run.Limit > 0 && len(run.Out.Buf) >= run.Limit {
 			return nil
 		}
-		c := &run.Calls[i]
+		if run.begun == i && !run.Within && r.work != nil {
+			run.begun++
+			r.work.Begin()
+		}
+		c, start := &run.Calls[i], len(run.Out.Buf)
 		err := c.Command.Read(r, c.Args, &run.Out)
 		r.opened.release()
-		if err != nil {
+		if over := r.work.Ended(); over != nil {
+			r.work.Resume()
+			line, refused := over.(Refusal)
+			if !refused {
+				return &Ended{over}
+			}
+			run.Out.Buf = run.Out.Buf[:start]
+			run.Out.Error(string(line))
+		} else if err != nil {
 			return err
 		}
 		run.Ends = append(run.Ends, len(run.Out.Buf))
@@ -292,6 +333,9 @@ func (r *Reader) Execute(run *Run) error {
 
 // release gives up the scratch memory that a large call has left, and forgets what holds for the present view only.
 func (r *Reader) release() {
+	if r.work != nil {
+		r.work.Halted, r.work = nil, nil
+	}
 	r.choice.release()
 	r.choice.version = 0
 	r.key, r.found, r.last = kept(r.key, maxScratchBytes), kept(r.found, maxScratchBytes), kept(r.last, maxScratchBytes)

@@ -141,7 +141,7 @@ func (r *Reader) scan(args [][]byte, t keys.Type, values int, out *Reply,
 		if count--; count == 0 {
 			r.last = append(r.last[:0], sub...)
 		}
-		if pattern == nil || pattern.Match(sub, nil) {
+		if pattern == nil || pattern.Match(sub, r.work) {
 			f(&c, &found, sub, value)
 			n += values
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"unsafe"
 
+	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/topology"
 )
@@ -290,10 +291,11 @@ func (x *sorting) run(out *Reply) (ok bool, err error) {
 	if ok, err := x.weigh(out); !ok {
 		return false, err
 	}
+	compare := watched(x.from.watch(), x.compare())
 	if x.alpha {
-		slices.SortStableFunc(x.elements, x.compare())
+		slices.SortStableFunc(x.elements, compare)
 	} else { // elements that compare equal are equal
-		slices.SortFunc(x.elements, x.compare())
+		slices.SortFunc(x.elements, compare)
 	}
 	from, n := x.window(len(x.elements))
 	x.elements = x.elements[from : from+n]
@@ -469,6 +471,17 @@ func (x *sorting) compare() func(a, b sortable) int {
 		return func(a, b sortable) int { return sign * compareText(a.text, b.text) }
 	}
 	return func(a, b sortable) int { return sign * compareText(cutText(a.text), cutText(b.text)) }
+}
+
+// watched returns an order that counts its comparisons as work. When the work is over, all compare equal, so that sorting
+// ends soon.
+func watched[T any](w *engine.Work, compare func(a, b T) int) func(a, b T) int {
+	return func(a, b T) int {
+		if !w.Spend(1) {
+			return 0
+		}
+		return compare(a, b)
+	}
 }
 
 // compareText compares bytes. nil comes before everything.

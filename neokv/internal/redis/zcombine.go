@@ -152,9 +152,9 @@ func (r *Reader) combineScored(args [][]byte, x combine, out *Reply) error {
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(found, func(a, b scored) int {
+	slices.SortFunc(found, watched(r.work, func(a, b scored) int {
 		return cmp.Or(cmp.Compare(a.score, b.score), bytes.Compare(a.member, b.member))
-	})
+	}))
 	out.Room -= room
 	defer func() { out.Room += room }()
 	out.members(len(found), x.withScores)

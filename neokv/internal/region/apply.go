@@ -24,6 +24,11 @@ import (
 // call, whatever is in the log. If a stage ends inside an entry, its batch says how many calls of the entry are applied
 // (keys.Stage). A replica that starts from there skips those calls, so it applies each call once.
 //
+// A write that takes long is broken off where the replica stops, between two of its reads or computations. Nothing of the
+// stage is committed then, and the machine applies nothing more. Raft goes on to believe that it has applied the entries,
+// but nobody can see the difference: no reader is left, the machine sends and installs no snapshots, and the log store
+// takes no snapshot record that is ahead of the engine. The next start of the replica applies the entries again.
+//
 // Stages are committed without sync. The Raft log is in the same WAL: a crash can only lose the last writes to the
 // data, and the log replays these. Replicas may end their stages at different calls, since no call depends on that.
 type machine struct {
@@ -32,6 +37,9 @@ type machine struct {
 	proposer *proposer  // the machine claims and finishes its proposals
 	sums     *sums
 	state    keys.RegionState
+
+	work   engine.Work // of calls
+	broken bool        // a stage was broken off
 
 	// Scratch of Update.
 	writer  redis.Writer
@@ -53,8 +61,20 @@ type machine struct {
 
 func newMachine(c *core, p *proposer, s *sums) *machine {
 	b := c.bounds.Load()
-	return &machine{core: c, proposer: p, sums: s, stageBytes: stageBytes,
+	m := &machine{core: c, proposer: p, sums: s, stageBytes: stageBytes,
 		state: keys.RegionState{KeysExact: true, Slots: b.Slots, Version: b.Version}} // an empty region
+	m.work.Look = func() error {
+		if c.halted.Load() || c.o.Failed() != nil {
+			return ErrStopped
+		}
+		return nil
+	}
+	return m
+}
+
+// idle reports whether the machine applies nothing more.
+func (m *machine) idle() bool {
+	return m.broken || m.o.Failed() != nil || m.state.Phase == keys.Absorbed
 }
 
 // Open implements sm.IOnDiskStateMachine: it returns the apply index that the engine has.
@@ -114,7 +134,7 @@ func readStage(e *engine.Engine, id topology.RegionID) (stage keys.Stage, ok boo
 func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 	m.still.Lock()
 	defer m.still.Unlock()
-	if m.o.Failed() != nil || m.state.Phase == keys.Absorbed {
+	if m.idle() {
 		return entries, nil
 	}
 	if m.lazy != nil {
@@ -131,6 +151,10 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 		if err := m.apply(w, &entries[i]); err != nil {
 			if w.Batch != nil {
 				w.Batch.Close()
+			}
+			if m.broken = m.work.Ended() != nil; m.broken {
+				m.finish(&UnknownOutcome{"store stopped"})
+				return entries, nil
 			}
 			m.o.Fence(fmt.Errorf("region %d: apply index %d: %w", m.o.Region.ID, entries[i].Index, err))
 			m.finish(&UnknownOutcome{"store failed"})
@@ -388,8 +412,8 @@ func (m *machine) run(w *redis.Writer, h *entryHeader, commands []byte, b *propo
 		if row == nil {
 			row = m.internal(m.args)
 		}
-		if row == nil {
-			row = m.own(m.args[0])
+		if w.Work = &m.work; row == nil {
+			row, w.Work = m.own(m.args[0]), nil // it may commit its writes by itself
 		}
 		if row == nil || row.Write == nil {
 			return fmt.Errorf("unknown write command %q", m.args[0])

@@ -19,6 +19,7 @@ type core struct {
 	rows     *engine.Rows // the replica's rows in the row cache, open while it serves; nil without an engine
 	counters *Counters
 	stop     chan struct{} // closed by Replica.Stop
+	halted   atomic.Bool   // no reader is left, and none comes: apply may break off what it does
 	cut      chan uint64   // requests to cut the log, see CutLog
 	wg       sync.WaitGroup
 

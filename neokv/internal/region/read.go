@@ -1,6 +1,7 @@
 package region
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,6 +32,7 @@ type reader struct {
 	proposer *proposer // moves the region time
 	base     time.Time // origin of the times in leases
 	cursors  redis.Cursors
+	stopped  func() error // why a long read must end, nil while it need not
 
 	lease atomic.Pointer[lease]
 	busy  atomic.Bool // a copy of running that is read without mu
@@ -45,7 +47,20 @@ type reader struct {
 	advancing *advance // the entry in flight, nil if none
 }
 
-func (x *reader) init(c *core, p *proposer) { x.core, x.proposer, x.base = c, p, time.Now() }
+func (x *reader) init(c *core, p *proposer) {
+	x.core, x.proposer, x.base = c, p, time.Now()
+	x.stopped = func() error {
+		select {
+		case <-c.stop:
+			return ErrStopped
+		default:
+		}
+		if c.o.Failed() != nil {
+			return ErrStopped
+		}
+		return nil
+	}
+}
 
 // round is one read index round. Readers that have joined it wait for done.
 type round struct {
@@ -110,17 +125,21 @@ func (x *reader) read(run *redis.Run, deadline time.Time, anywhere bool) error {
 			rd.InstantMS = x.localTime(now)
 			rd.RegionTimeMS = rd.InstantMS
 		}
-		rd.View = x.o.Engine.NewLazyView(x.rows)
+		rd.Halted, rd.View = x.stopped, x.o.Engine.NewLazyView(x.rows)
 		err := rd.Execute(run)
 		rd.View.Close()
 		good := (l == nil || x.stillValid(l)) && x.epoch.Load() == epoch
 		x.gate.leave()
 		ahead, instant, hits, misses := rd.Ahead, rd.InstantMS, rd.Hits, rd.Misses
-		rd.View, rd.Cursors = nil, nil
+		rd.View, rd.Cursors, rd.Halted = nil, nil, nil
 		readers.Put(rd)
-		if failed := x.o.Failed(); failed != nil {
+		var ended *redis.Ended
+		switch {
+		case x.o.Failed() != nil:
 			err = ErrStopped
-		} else if err != nil {
+		case errors.As(err, &ended):
+			err = ended.Reason
+		case err != nil:
 			x.o.Fence(err)
 			err = ErrStopped
 		}

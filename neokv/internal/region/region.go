@@ -191,14 +191,16 @@ func (r *Replica) Running() bool { return r.running.Load() }
 // above; nil ends that. Runs without calls go on.
 func (r *Replica) Refuse(why error) { r.proposer.refuse(why) }
 
-// Stop ends serving. When it returns, all waiting runs are answered and all readers have left. The caller then closes
-// the NodeHost, and calls Join to wait for the replica's goroutines.
+// Stop ends serving. When it returns, all waiting runs are answered and all readers have left: a long read ends early,
+// and a write that apply works on is broken off soon. The caller then closes the NodeHost, and calls Join to wait for the
+// replica's goroutines.
 func (r *Replica) Stop() {
 	r.proposer.abandon(ErrStopped) // first, since await leaves open proposals to abandon
 	r.reader.mu.Lock()             // no round begins from here on
 	close(r.stop)
 	r.reader.mu.Unlock()
 	r.gate.shut()
+	r.halted.Store(true)
 }
 
 // Join returns when all goroutines of the replica have ended. The NodeHost must be closed before.
@@ -246,7 +248,7 @@ func (r *Replica) Applied() uint64 { return r.applied.Load() }
 func (r *Replica) TimeMS() uint64 { return r.regionTime.Load() }
 
 // Read executes a run of reads, linearizably, on this replica, which must lead. On an error, which is one of those
-// above, it leaves run as it was.
+// above or the one with which run.Work has ended, it leaves run as it was.
 func (r *Replica) Read(run *redis.Run, deadline time.Time) error {
 	return r.reader.read(run, deadline, false)
 }

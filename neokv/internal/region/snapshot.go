@@ -24,7 +24,7 @@ type export struct {
 func (m *machine) PrepareSnapshot() (any, error) {
 	m.still.Lock()
 	defer m.still.Unlock()
-	if m.o.Failed() != nil || m.state.Phase == keys.Absorbed {
+	if m.idle() {
 		return (*export)(nil), nil
 	}
 	x := &export{state: m.state, pinned: m.o.Engine.NewSnapshot()}
@@ -118,7 +118,10 @@ func (m *machine) header(s *keys.RegionState) snapshotHeader {
 func (m *machine) RecoverFromSnapshot(in io.Reader, stop <-chan struct{}) error {
 	m.still.Lock()
 	defer m.still.Unlock()
-	if m.o.Failed() != nil || m.state.Phase == keys.Absorbed {
+	if m.broken {
+		return sm.ErrSnapshotStopped
+	}
+	if m.idle() {
 		return nil
 	}
 	err := m.install(in, stop)
