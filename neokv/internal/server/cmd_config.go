@@ -20,8 +20,9 @@ import (
 
 // parameter is one parameter of CONFIG. CONFIG SET refuses parameters without check before it looks at any value.
 type parameter struct {
-	name string
-	get  func(s *Server) string
+	name   string
+	secret bool // only who asks for it by CONFIG GET may see the value
+	get    func(s *Server) string
 	// check returns why CONFIG SET may not set a value, or "" if it may. apply then sets the value; a nil apply does
 	// nothing.
 	check func(s *Server, value string) string
@@ -88,8 +89,9 @@ func (s *Server) parameters() []parameter {
 		only("port", strconv.Itoa(s.port()), "the server listens where it was told to at its start"),
 		bytesOf("proto-max-bulk-len", &s.limits.bulk, 1<<20, 512<<20),
 		{
-			name: "requirepass",
-			get:  func(s *Server) string { return *s.limits.password.Load() },
+			name:   "requirepass",
+			secret: true,
+			get:    func(s *Server) string { return *s.limits.password.Load() },
 			check: func(s *Server, v string) string {
 				if v == "" && s.o.Exposed {
 					return "who listens beyond loopback needs a password"

@@ -169,7 +169,7 @@ func (c *conn) show(all []*monitor, cmds []command, now time.Time) {
 		}
 		us := now.UnixMicro()
 		line = fmt.Appendf(line[:0], "+%d.%06d [0 %s]", us/1e6, us%1e6, c.nc.RemoteAddr())
-		args := cmd.shown()
+		args := c.shown(cmd)
 		for j, a := range args {
 			if len(line) > monitorLineBytes {
 				line = fmt.Appendf(line, " ... (%d more arguments)", len(args)-j)

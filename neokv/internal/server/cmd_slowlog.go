@@ -52,7 +52,7 @@ func (l *slowLog) add(c *conn, cmds []command, now time.Time, took time.Duration
 			continue
 		}
 		rows = append(rows, cmd.row)
-		args := cmd.shown()
+		args := c.shown(cmd)
 		l.mu.Lock()
 		id := l.lastID
 		l.lastID++
@@ -102,36 +102,6 @@ func (x *slowCall) keep(args [][]byte) {
 			return
 		}
 	}
-}
-
-var redacted = []byte("(redacted)")
-
-// shown returns the arguments that other clients may see: passwords are left out.
-func (cmd *command) shown() [][]byte {
-	hide := func(first, n int) [][]byte {
-		args := slices.Clone(cmd.args)
-		for i := first; i < min(first+n, len(args)); i++ {
-			args[i] = redacted
-		}
-		return args
-	}
-	switch cmd.row.FullName() {
-	case "auth":
-		return hide(1, 2)
-	case "hello":
-		for i := 2; i < len(cmd.args); i++ {
-			if redis.IsOption(cmd.args[i], "auth") {
-				return hide(i+1, 2)
-			}
-		}
-	case "config|set":
-		for i := 2; i < len(cmd.args); i += 2 {
-			if redis.IsOption(cmd.args[i], "requirepass") {
-				return hide(i+1, 1)
-			}
-		}
-	}
-	return cmd.args
 }
 
 // resize changes how many calls are kept.

@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"slices"
+	"strings"
 
 	"neokv.dev/neokv/internal/redis"
 )
@@ -40,6 +41,8 @@ var runnersOfRedis = map[string]runner{
 var (
 	commands *redis.CommandTable
 	runners  = map[*redis.Command]runner{} // the runner of each row without Read and Write, except containers
+	// secretRules has the rows whose arguments other clients may not see: secretsOf, by row.
+	secretRules = map[*redis.Command]secretRule{}
 )
 
 // init makes the table. It cannot be the variable's initial value, since runners refer to the table.
@@ -55,6 +58,17 @@ func init() {
 				runners[row] = run
 			}
 		}
+	}
+	for name, rule := range secretsOf {
+		container, sub, _ := strings.Cut(name, "|")
+		row := commands.Lookup([]byte(container))
+		if sub != "" {
+			row = row.Subcommand([]byte(sub))
+		}
+		secretRules[row] = rule
+	}
+	if secretRules[nil] != nil {
+		panic("a rule for secrets is for a command that does not exist")
 	}
 }
 

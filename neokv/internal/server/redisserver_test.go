@@ -3,6 +3,7 @@
 package server
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -391,5 +392,84 @@ func TestSlowLogLikeRedis(t *testing.T) {
 	want := talk(theirs)
 	if got := talk(dial()); got != want {
 		t.Errorf("got %q\nwant %q", got, want)
+	}
+}
+
+// planted is a password in calls that are searched for it.
+const planted = "pLaNtEd"
+
+// callsWithSecrets has every command that takes a password, right and wrong, whether or not it exists here.
+var callsWithSecrets = []string{
+	"AUTH pLaNtEd", "AUTH default pLaNtEd", "AUTH default pLaNtEd more", "AUTH", "auth pLaNtEd",
+	"HELLO 3 AUTH default pLaNtEd", "HELLO 2 SETNAME me AUTH default pLaNtEd", "HELLO 2 AUTH default pLaNtEd SETNAME me",
+	"HELLO 2 SETNAME auth AUTH default pLaNtEd", "HELLO 2 AUTH auth pLaNtEd", "HELLO 2 AUTH pLaNtEd",
+	"HELLO 2 AUTH default wrong AUTH default pLaNtEd", "HELLO 9 AUTH default pLaNtEd", "HELLO AUTH default pLaNtEd",
+	"HELLO x AUTH default pLaNtEd", "HELLO 2 PASS pLaNtEd", "HELLO 2 SETNAME", "HELLO 3", "HELLO 2",
+	"CONFIG SET requirepass pLaNtEd", "CONFIG SET RequirePass pLaNtEd", "CONFIG SET timeout 0 requirepass pLaNtEd",
+	"CONFIG SET requirepass x requirepass pLaNtEd", "CONFIG SET requirepass pLaNtEd nosuch x",
+	"CONFIG SET nosuch x requirepass pLaNtEd", "CONFIG SET timeout x requirepass pLaNtEd",
+	"CONFIG SET requirepass pLaNtEd timeout", "CONFIG SET timeout requirepass pLaNtEd",
+	"CONFIG SET requirepas pLaNtEd", "CONFIG SET pLaNtEd requirepass", "CONFIG SET masterauth pLaNtEd",
+	"CONFIG SET masteruser pLaNtEd", "CONFIG SET tls-key-file-pass pLaNtEd", "CONFIG SET redis.requirepass pLaNtEd",
+	"CONFIG SET timeout 0", "CONFIG GET requirepass", "CONFIG SET requirepass \"\"",
+	"MIGRATE 127.0.0.1 1 k 0 9 AUTH pLaNtEd", "MIGRATE 127.0.0.1 1 k 0 9 AUTH2 user pLaNtEd",
+	"MIGRATE 127.0.0.1 1 k 0 x AUTH pLaNtEd", "ACL SETUSER u >pLaNtEd", "ACL SETUSER u nosuch >pLaNtEd", "ACL DELUSER u",
+}
+
+// TestSecretsLikeRedis: neither SLOWLOG nor MONITOR shows a password, also of a call that is refused. Of a call that is
+// right, SLOWLOG has what redis-server's has.
+func TestSecretsLikeRedis(t *testing.T) {
+	theirs, err := net.Dial("tcp", redistest.RedisServer(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	_, dial := start(t, Options{})
+	ours, monitor := dial(), dial()
+	ask(t, monitor, "monitor")
+	bulk := regexp.MustCompile(`\$\d+\r\n(.*)\r\n`)
+	// logged makes a call and returns what SLOWLOG has of it.
+	logged := func(c net.Conn, call string) (words []string, refused bool) {
+		ask(t, c, "SLOWLOG RESET")
+		refused = strings.HasPrefix(ask(t, c, call), "-")
+		for _, found := range bulk.FindAllStringSubmatch(ask(t, c, "SLOWLOG GET 1"), -1) {
+			words = append(words, found[1])
+		}
+		if words[0] == "SLOWLOG" { // the call is not in it
+			return nil, refused
+		}
+		return words[:len(words)-2], refused // without the client's address and name
+	}
+	for _, c := range []net.Conn{theirs, ours} {
+		ask(t, c, "CONFIG SET slowlog-log-slower-than 0")
+	}
+	for _, call := range callsWithSecrets {
+		want, _ := logged(theirs, call)
+		got, refused := logged(ours, call)
+		if strings.Contains(strings.Join(got, " "), planted) {
+			t.Errorf("%s: SLOWLOG shows %q", call, got)
+		}
+		for i := range got { // of a call that is refused it may show less
+			if refused && len(want) == len(got) && got[i] == "(redacted)" {
+				want[i] = got[i]
+			}
+		}
+		if got != nil && !slices.Equal(got, want) {
+			t.Errorf("%s: SLOWLOG shows %q, redis-server's %q", call, got, want)
+		}
+	}
+	ask(t, ours, "ECHO that-end")
+	lines := bufio.NewReader(monitor)
+	for seen := 0; ; seen++ {
+		line, err := lines.ReadString('\n')
+		if err != nil || strings.Contains(line, planted) {
+			t.Errorf("MONITOR shows %q, %v", line, err)
+		}
+		if err != nil || strings.Contains(line, "that-end") {
+			if seen < len(callsWithSecrets)/3 {
+				t.Errorf("MONITOR shows %d calls", seen)
+			}
+			break
+		}
 	}
 }
