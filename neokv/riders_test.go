@@ -50,7 +50,7 @@ func goRedisRider(c *Cluster) (rider, error) {
 }
 
 func rueidisRider(c *Cluster) (rider, error) {
-	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: c.Addrs()})
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: c.Addrs(), DisableCache: true})
 	if err != nil {
 		return rider{}, err
 	}

@@ -121,16 +121,26 @@ func TestSockets(t *testing.T) {
 	}
 }
 
-// TestRueidis: rueidis works through memory.
+// TestRueidis: rueidis works through memory. With its cache, for which there is no tracking, it does not connect, and
+// says what to set.
 func TestRueidis(t *testing.T) {
 	c := neokvtest.Start(t)
-	client, err := rueidis.NewClient(rueidis.ClientOption{
+	o := rueidis.ClientOption{
 		InitAddress: c.Addrs(),
 		DialCtxFn: func(ctx context.Context, addr string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
 			return c.Dial(ctx, addr)
 		},
-	})
-	if err != nil {
+	}
+	client, err := rueidis.NewClient(o)
+	if err == nil {
+		client.Close()
+	}
+	if !errors.Is(err, rueidis.ErrNoCache) || !strings.Contains(err.Error(), "DisableCache") ||
+		!strings.Contains(err.Error(), "CLIENT TRACKING ON is not supported") {
+		t.Errorf("with a cache: %v", err)
+	}
+	o.DisableCache = true
+	if client, err = rueidis.NewClient(o); err != nil {
 		t.Fatal(err)
 	}
 	defer client.Close()

@@ -377,56 +377,39 @@ func (c *conn) unknownUse(args [][]byte) {
 		strings.ToUpper(string(args[0])) + " HELP.")
 }
 
-// runClientTracking accepts the one mode that owes a client nothing: with OPTIN a server tracks only the keys of the
-// command after CLIENT CACHING, which does not exist here. Some libraries ask for this mode when they connect, whether
-// or not their callers cache anything.
+// runClientTracking refuses to switch on what does not exist. It says so for every form that Redis knows.
 func runClientTracking(c *conn, args [][]byte) {
 	on, ok := c.onOff(args[2])
 	if !ok {
 		return
 	}
-	optIn := false
-	for _, a := range args[3:] {
-		switch {
-		case redis.IsOption(a, "optin"):
-			optIn = true
-		case redis.IsOption(a, "optout"), redis.IsOption(a, "bcast"), redis.IsOption(a, "noloop"),
-			redis.IsOption(a, "prefix"), redis.IsOption(a, "redirect"):
-			c.out.Error(errTracking)
-			return
+	for i := 3; i < len(args); i++ {
+		switch a := args[i]; {
+		case redis.IsOption(a, "optin"), redis.IsOption(a, "optout"), redis.IsOption(a, "bcast"),
+			redis.IsOption(a, "noloop"):
+		case (redis.IsOption(a, "prefix") || redis.IsOption(a, "redirect")) && i+1 < len(args):
+			i++
 		default:
 			c.out.Error(redis.ErrSyntax)
 			return
 		}
 	}
-	if on && !optIn {
+	if on {
 		c.out.Error(errTracking)
 		return
 	}
-	c.optIn = on
 	c.out.OK()
 }
 
-const errTracking = "ERR CLIENT TRACKING needs OPTIN and no other option: keys are not tracked"
+// errTracking is read by people: some libraries ask for tracking when they connect, and show the error.
+const errTracking = "ERR CLIENT TRACKING ON is not supported: connect without caching on the client's side"
 
-// runClientTrackingInfo tells what CLIENT TRACKING has set.
+// runClientTrackingInfo tells that nothing is tracked.
 func runClientTrackingInfo(c *conn, args [][]byte) {
-	flags, redirect := []string{"off"}, int64(-1)
-	if c.optIn {
-		flags, redirect = []string{"on", "optin"}, 0
-	}
 	c.out.MapOf("flags", func() {
-		c.out.Set(len(flags))
-		for _, f := range flags {
-			c.out.BulkString(f)
-		}
-	}, "redirect", redirect, "prefixes", func() { c.out.Array(0) })
+		c.out.Set(1)
+		c.out.BulkString("off")
+	}, "redirect", -1, "prefixes", func() { c.out.Array(0) })
 }
 
-func runClientGetRedir(c *conn, args [][]byte) {
-	if c.optIn {
-		c.out.Int(0)
-		return
-	}
-	c.out.Int(-1)
-}
+func runClientGetRedir(c *conn, args [][]byte) { c.out.Int(-1) }

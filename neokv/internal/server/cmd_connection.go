@@ -66,7 +66,6 @@ func runReset(c *conn, args [][]byte) {
 	i := *c.info.Load()
 	c.info.Store(&clientInfo{proto: 2, libName: i.libName, libVer: i.libVer})
 	c.authed = *c.s.limits.password.Load() == ""
-	c.optIn = false
 	c.quiet = replySilence{skip: c.quiet.skip}
 	c.endMonitor()
 	c.out.Status("RESET")

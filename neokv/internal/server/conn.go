@@ -39,7 +39,6 @@ type conn struct {
 	limited bool // a read deadline is set
 	authed  bool
 	trusted bool // see TakeTrusted
-	optIn   bool // it sent CLIENT TRACKING ON OPTIN
 	quiet   replySilence
 	monitor *monitor                        // set while it is one
 	wrote   map[topology.RegionID]lastWrite // its last write in each region that it wrote to

@@ -154,8 +154,9 @@ var everywhere = []string{
 	// What introspection says where there is nothing to say, and what is wrong with its calls.
 	"CONFIG REWRITE\r\n", "ROLE\r\nROLE x\r\n", "LASTSAVE x\r\n",
 	"CLIENT TRACKINGINFO\r\nCLIENT TRACKINGINFO x\r\nCLIENT GETREDIR\r\nCLIENT GETREDIR x\r\n",
-	"HELLO 3\r\nCLIENT TRACKING\r\nCLIENT TRACKING x\r\nCLIENT TRACKING on x\r\nCLIENT TRACKING on OptIn\r\n" +
-		"CLIENT TRACKINGINFO\r\nCLIENT GETREDIR\r\nCLIENT TRACKING off\r\nCLIENT TRACKINGINFO\r\n",
+	"HELLO 3\r\nCLIENT TRACKING\r\nCLIENT TRACKING x\r\nCLIENT TRACKING on x\r\nCLIENT TRACKING on redirect\r\n" +
+		"CLIENT TRACKINGINFO\r\nCLIENT GETREDIR\r\nCLIENT TRACKING off\r\nCLIENT TRACKING off optin\r\n" +
+		"CLIENT TRACKINGINFO\r\n",
 	"SLOWLOG\r\nSLOWLOG foo\r\nSLOWLOG GET 1 2\r\nSLOWLOG GET -2\r\nSLOWLOG GET x\r\nSLOWLOG LEN x\r\n" +
 		"SLOWLOG RESET x\r\nSLOWLOG GET 0\r\n",
 	"CONFIG SET slowlog-log-slower-than -1\r\nSLOWLOG RESET\r\nSLOWLOG LEN\r\nSLOWLOG GET\r\n" +

@@ -225,9 +225,6 @@ func TestReplies(t *testing.T) {
 		{"client setinfo LIB-VER 9", "+OK\r\n"},
 		{"client setinfo lib-name 'a b'", "-ERR lib-name cannot contain spaces, newlines or special characters.\r\n"},
 		{"client setinfo lib-foo x", "-ERR Unrecognized option 'lib-foo'\r\n"},
-		{"client tracking on", "-" + errTracking + "\r\n"},
-		{"client tracking on optin bcast", "-" + errTracking + "\r\n"},
-		{"client tracking on foo", "-ERR syntax error\r\n"},
 		{"config get engine.bloom_bits REDIS.MAX_CLIENTS",
 			"*4\r\n$17\r\nengine.bloom_bits\r\n$2\r\n10\r\n$17\r\nREDIS.MAX_CLIENTS\r\n$5\r\n10000\r\n"},
 		{"config set maxclients 5 engine.bloom_bits 3",
@@ -350,20 +347,21 @@ func TestStandIn(t *testing.T) {
 	})
 }
 
-// TestTracking switches the mode on in which nothing is tracked but on demand.
+// TestTracking: no client is told that keys are tracked, since none are.
 func TestTracking(t *testing.T) {
 	_, dial := start(t, Options{Self: 1})
 	c := dial()
 	const off = "*6\r\n$5\r\nflags\r\n*1\r\n$3\r\noff\r\n$8\r\nredirect\r\n:-1\r\n$8\r\nprefixes\r\n*0\r\n"
 	for _, x := range []struct{ request, want string }{
-		{"client trackinginfo", off},
-		{"client tracking on optin", "+OK\r\n"},
-		{"client trackinginfo", "*6\r\n$5\r\nflags\r\n*2\r\n$2\r\non\r\n$5\r\noptin\r\n" +
-			"$8\r\nredirect\r\n:0\r\n$8\r\nprefixes\r\n*0\r\n"},
-		{"client getredir", ":0\r\n"},
-		{"reset", "+RESET\r\n"},
+		{"client tracking on", "-" + errTracking + "\r\n"},
+		{"client tracking on optin", "-" + errTracking + "\r\n"},
+		{"client tracking on optin bcast noloop prefix a", "-" + errTracking + "\r\n"},
+		{"client tracking on redirect", "-ERR syntax error\r\n"},
+		{"client tracking on foo", "-ERR syntax error\r\n"},
 		{"client trackinginfo", off},
 		{"client getredir", ":-1\r\n"},
+		{"client tracking off", "+OK\r\n"},
+		{"client tracking off optin", "+OK\r\n"},
 	} {
 		if got := ask(t, c, x.request); got != x.want {
 			t.Errorf("%s: %q, want %q", x.request, got, x.want)
