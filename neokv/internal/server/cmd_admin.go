@@ -59,6 +59,7 @@ func runWait(c *conn, args [][]byte) {
 	if ms == 0 {
 		until = after(math.MaxInt64)
 	}
+	defer c.blocked.Store(false)
 	have := int64(0)
 	var regions []writtenRegion
 	for pause := waitPause; ; pause = min(2*pause, maxWaitPause) {
@@ -75,6 +76,7 @@ func runWait(c *conn, args [][]byte) {
 			c.closing = true
 			return
 		}
+		c.blocked.Store(true)
 		next := now.Add(pause)
 		if until.Before(next) {
 			next = until

@@ -104,7 +104,7 @@ func (c *conn) describe(b []byte, now time.Time) []byte {
 	for _, f := range [...]struct {
 		set  bool
 		flag string
-	}{{c.watches.Load(), "O"}, {i.readOnly, "r"}, {c.noEvict.Load(), "e"}} {
+	}{{c.watches.Load(), "O"}, {c.blocked.Load(), "b"}, {i.readOnly, "r"}, {c.noEvict.Load(), "e"}} {
 		if f.set {
 			flags += f.flag
 		}
@@ -278,6 +278,7 @@ func (c *conn) awaitUnpause(p *pause, cmd *command) bool {
 		if !c.flush() {
 			return false
 		}
+		c.blocked.Store(true)
 		t := time.NewTimer(time.Until(p.until))
 		select {
 		case <-t.C:
@@ -285,6 +286,7 @@ func (c *conn) awaitUnpause(p *pause, cmd *command) bool {
 		case <-c.ctx.Done():
 		}
 		t.Stop()
+		c.blocked.Store(false)
 		if c.ctx.Err() != nil {
 			c.closing = true
 			return false

@@ -110,11 +110,17 @@ func infoServer(c *conn) []string {
 }
 
 func infoClients(c *conn) []string {
+	blocked := 0
 	c.s.mu.Lock()
 	n := len(c.s.clients)
+	for _, x := range c.s.clients {
+		if x.blocked.Load() {
+			blocked++
+		}
+	}
 	c.s.mu.Unlock()
 	return lines("connected_clients", n, "cluster_connections", 0, "maxclients", c.s.limits.clients.Load(),
-		"blocked_clients", 0, "tracking_clients", 0, "clients_in_timeout_table", 0)
+		"blocked_clients", blocked, "tracking_clients", 0, "clients_in_timeout_table", 0)
 }
 
 // infoMemory is about the whole process. What Redis calls used is what is allocated on the Go heap; its peak is the

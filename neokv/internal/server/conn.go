@@ -57,6 +57,7 @@ type conn struct {
 	killed  atomic.Bool
 	noEvict atomic.Bool
 	watches atomic.Bool  // it is a monitor
+	blocked atomic.Bool  // it waits for the end of a pause, or in WAIT
 	held    atomic.Int64 // bytes that ClientMemory counts for it
 
 	// For CLIENT INFO and LIST.

@@ -367,9 +367,22 @@ func TestPause(t *testing.T) {
 				t.Errorf("%s: %q after %v, want %q after %v", request, got, time.Since(begin), want, after)
 			}
 		}
+		blocked := func(want int) {
+			t.Helper()
+			synctest.Wait()
+			if got := ask(t, boss, "info clients"); !strings.Contains(got, fmt.Sprintf("\r\nblocked_clients:%d\r\n", want)) {
+				t.Errorf("%q, want %d blocked", got, want)
+			}
+			if got := strings.Count(ask(t, boss, "client list"), " flags=b "); got != want {
+				t.Errorf("CLIENT LIST has %d blocked, want %d", got, want)
+			}
+		}
 		ask(t, boss, "client pause 5000 write")
 		check("get "+key(1), moved, 0)
+		blocked(0)
+		time.AfterFunc(time.Second, func() { blocked(1) })
 		check("set "+key(1)+" x", moved, 5*time.Second)
+		blocked(0)
 		check("set "+key(1)+" x", moved, 0)
 		ask(t, boss, "client pause 5000 write")
 		check("sort_ro "+key(1), moved, 0)
@@ -417,6 +430,12 @@ func TestWait(t *testing.T) {
 		}
 		check("wait 0 0", ":0\r\n", 0)
 		check("wait 1 700", ":0\r\n", 700*time.Millisecond)
+		other := dial()
+		time.AfterFunc(time.Second, func() {
+			if got := ask(t, other, "info clients"); !strings.Contains(got, "\r\nblocked_clients:1\r\n") {
+				t.Errorf("during WAIT: %q, want 1 blocked", got)
+			}
+		})
 		time.AfterFunc(2*time.Second, func() { have.Store(2) })
 		check("wait 1 0", ":2\r\n", 2*time.Second)
 		check("wait 2 0", ":2\r\n", 0)
