@@ -126,7 +126,7 @@ func (c *Cluster) call(ctx context.Context, args [][]byte) (any, error) {
 	if ctx.Done() != nil {
 		ended = context.AfterFunc(ctx, func() { conn.nc.Close() })
 	}
-	reply, err := conn.call(args)
+	reply, sent, err := conn.call(args)
 	if !ended() || err != nil && !errors.As(err, new(ReplyError)) {
 		conn.nc.Close()
 	} else {
@@ -136,7 +136,7 @@ func (c *Cluster) call(ctx context.Context, args [][]byte) (any, error) {
 		return reply, err
 	}
 	err = c.because(ctx, err)
-	if row := redis.Lookup(args[0]); row == nil || row.Flags&redis.FlagReadonly == 0 {
+	if row := redis.Lookup(args[0]); sent && (row == nil || row.Flags&redis.FlagReadonly == 0) {
 		err = fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 	}
 	return nil, err
@@ -241,19 +241,20 @@ func (p *insideConns) put(x *insideConn) {
 // keptRequest is how large the buffer of an idle connection may be.
 const keptRequest = 64 << 10
 
-// call sends a command and reads its reply.
-func (x *insideConn) call(args [][]byte) (any, error) {
+// call sends a command and reads its reply. If sent is false, the server has not got the whole command, so it cannot
+// have run it.
+func (x *insideConn) call(args [][]byte) (reply any, sent bool, err error) {
 	x.out = fmt.Appendf(x.out[:0], "*%d\r\n", len(args))
 	for _, a := range args {
 		x.out = append(strconv.AppendInt(append(x.out, '$'), int64(len(a)), 10), '\r', '\n')
 		x.out = append(append(x.out, a...), '\r', '\n')
 	}
 	_, wrote := x.nc.Write(x.out)
-	reply, err := readReply(x.in) // also after a failed write, since the server may have said why
+	reply, err = readReply(x.in) // also after a failed write, since the server may have said why
 	if err != nil && wrote != nil && !errors.As(err, new(ReplyError)) {
 		err = wrote
 	}
-	return reply, err
+	return reply, wrote == nil, err
 }
 
 // readReply reads a reply of protocol version 2. An error reply is the error, a ReplyError; one within an array is an

@@ -44,6 +44,40 @@ func TestDo(t *testing.T) {
 	}
 }
 
+// TestDoApart: Do uses no connection that a client, or a limit on clients, can end.
+func TestDoApart(t *testing.T) {
+	k := small()
+	k.Redis.MaxClients, k.Redis.ClientMemory = 1, 1<<20
+	c := start(t, Config{InMemory: true, NoSockets: true, Settings: k})
+	nc, err := c.Dial(t.Context(), c.ProxyAddr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	client := &insideConn{nc: nc, in: bufio.NewReader(nc)}
+	for round := range 3 {
+		if _, err := c.Do(t.Context(), "SET", "k", strings.Repeat("v", 2<<20)); err != nil {
+			t.Errorf("round %d: %v", round, err)
+		}
+		for _, args := range []string{"CLIENT KILL TYPE normal", "CONFIG SET timeout 1", "CONFIG SET timeout 0"} {
+			var call [][]byte
+			for _, a := range strings.Fields(args) {
+				call = append(call, []byte(a))
+			}
+			if got, _, err := client.call(call); err != nil || got == int64(1) {
+				t.Errorf("round %d: %s: %v, %v", round, args, got, err)
+			}
+		}
+	}
+	// A connection that is dead before the call has sent nothing.
+	for _, x := range c.inside.idle {
+		x.nc.Close()
+	}
+	if _, err := c.Do(t.Context(), "SET", "k", "v"); err == nil || errors.Is(err, ErrUnknownOutcome) {
+		t.Errorf("on a dead connection: %v; want an error that is no unknown outcome", err)
+	}
+}
+
 // TestRefusals: what Do does not take is an error that can be told, and never a panic.
 func TestRefusals(t *testing.T) {
 	k := small()

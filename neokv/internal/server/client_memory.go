@@ -135,8 +135,11 @@ func (m *ClientMemory) evict(asks *conn, n int64) {
 // hold counts n bytes more for the connection, or fewer. It returns false when the connection is closed, perhaps for
 // these bytes. Apply may call it for a run that the connection has given up, even after the connection's end.
 func (c *conn) hold(n int64) bool {
-	if c.killed.Load() {
+	switch {
+	case c.killed.Load():
 		return false
+	case c.trusted: // no client
+		return true
 	}
 	m := c.s.o.ClientMemory
 	if n > 0 && m.lacks(n) {

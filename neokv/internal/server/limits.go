@@ -88,7 +88,7 @@ func (s *Server) endHungReads() {
 		patience := s.patience()
 		late := int64(time.Since(s.started) - patience)
 		s.mu.Lock()
-		for _, c := range s.clients {
+		for c := range s.connections() {
 			if r := c.reading.Load(); r != nil && c.began.Load() < late && r.OldestRead() > patience && c.kill() {
 				s.stats.hungClosed.Add(1)
 			}

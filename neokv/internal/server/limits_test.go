@@ -567,3 +567,52 @@ func TestTurnsOfHungStore(t *testing.T) {
 		}
 	})
 }
+
+// TestTrusted: a connection of the process itself is no client. It is served beyond the limit on clients, however long
+// it idles and whatever memory clients hold; no client sees it or ends it.
+func TestTrusted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := Options{Settings: settings.Default()}
+		o.Settings.Redis.MaxClients = 1
+		o.ClientMemory = NewClientMemory(1<<20, 3)
+		s, dial, stop := serve(t, o)
+		defer stop()
+		client := dial()
+		ask(t, client, "client setname client")
+		p := memconn.Listen(testAddr{})
+		go Accept(p, nil, s.TakeTrusted)
+		defer p.Close()
+		own, err := p.Dial(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer own.Close()
+		check := func(when string) {
+			t.Helper()
+			if got := ask(t, own, "ping"); got != "+PONG\r\n" {
+				t.Errorf("%s: %q", when, got)
+			}
+		}
+		check("beyond redis.max_clients")
+		if got := ask(t, client, "client list"); strings.Count(got, "id=") != 1 {
+			t.Errorf("CLIENT LIST: %q", got)
+		}
+		if got := ask(t, client, "client kill type normal"); got != ":0\r\n" {
+			t.Errorf("CLIENT KILL: %q", got)
+		}
+		check("after CLIENT KILL")
+		ask(t, client, "config set timeout 1")
+		ask(t, client, "config set timeout 0")
+		time.Sleep(time.Minute)
+		check("after CONFIG SET timeout")
+		go io.WriteString(own, echo(2<<20))
+		if got := readReply(t, bufio.NewReader(own)); !strings.HasPrefix(got, "$2097152\r\n") {
+			t.Errorf("with more than clients may hold: %.40q", got)
+		}
+		check("after that")
+		stop()
+		if _, over := closed(own); !over {
+			t.Error("the end of the server left it open")
+		}
+	})
+}

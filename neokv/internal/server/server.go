@@ -10,6 +10,7 @@ package server
 import (
 	"context"
 	"errors"
+	"iter"
 	"net"
 	"slices"
 	"sync"
@@ -109,6 +110,7 @@ type Server struct {
 	closed    bool
 	listeners []net.Listener
 	clients   map[uint64]*conn
+	trusted   map[uint64]*conn // see TakeTrusted
 	lastID    uint64
 }
 
@@ -116,7 +118,7 @@ type Server struct {
 func New(o Options) *Server {
 	s := &Server{
 		o: o, started: time.Now(), runID: newRunID(), closing: make(chan struct{}), clients: map[uint64]*conn{},
-		calls: newCallCounts(),
+		trusted: map[uint64]*conn{}, calls: newCallCounts(),
 	}
 	s.slow.limit.Store(slowMicros)
 	s.slow.length.Store(slowCalls)
@@ -180,12 +182,17 @@ func (s *Server) forget(ln net.Listener) {
 // Take serves a connection on a goroutine of its own, or turns it away.
 func (s *Server) Take(nc net.Conn) { s.take(nc, false) }
 
-// TakeTrusted is like Take, for a connection of the process itself: it needs no password, and may be idle.
+// TakeTrusted is like Take, for a connection of the process itself. It needs no password and may be idle. It is none of
+// the clients, whom CLIENT LIST shows, CLIENT KILL closes, ClientMemory counts and redis.max_clients bounds.
 func (s *Server) TakeTrusted(nc net.Conn) { s.take(nc, true) }
 
 func (s *Server) take(nc net.Conn, trusted bool) {
 	s.mu.Lock()
-	if s.closed || int64(len(s.clients)) >= s.limits.clients.Load() {
+	all := s.clients
+	if trusted {
+		all = s.trusted
+	}
+	if s.closed || !trusted && int64(len(all)) >= s.limits.clients.Load() {
 		closed := s.closed
 		s.mu.Unlock()
 		if !closed {
@@ -208,7 +215,7 @@ func (s *Server) take(nc net.Conn, trusted bool) {
 	nc = client
 	c := newConn(s, nc, s.lastID)
 	c.trusted, c.authed = trusted, trusted || c.authed
-	s.clients[c.id] = c
+	all[c.id] = c
 	s.wg.Add(1)
 	s.mu.Unlock()
 	s.stats.connections.Add(1)
@@ -219,10 +226,23 @@ func (s *Server) take(nc net.Conn, trusted bool) {
 		c.hangUp()
 		c.release()
 		s.mu.Lock()
-		delete(s.clients, c.id)
+		delete(all, c.id)
 		s.mu.Unlock()
 		nc.Close() // last: CLIENT LIST does not show a connection that its client has seen end
 	}()
+}
+
+// connections yields the clients' connections and those of the process itself. The caller holds mu.
+func (s *Server) connections() iter.Seq[*conn] {
+	return func(yield func(*conn) bool) {
+		for _, all := range []map[uint64]*conn{s.clients, s.trusted} {
+			for _, c := range all {
+				if !yield(c) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // keepAlive probes a silent client as Redis does: at the interval, then three times within another.
@@ -242,7 +262,7 @@ func (s *Server) Close() error {
 		for _, ln := range s.listeners {
 			ln.Close()
 		}
-		for _, c := range s.clients {
+		for c := range s.connections() {
 			c.kill()
 		}
 	}
