@@ -92,9 +92,16 @@ func (b *batch) decide(t *route.Table) (waiting int) {
 			slots = one[:]
 		}
 		d := route.Decide(t, s.self(), slots, x.follow)
+		var p *part
+		if d.Action == route.Serve {
+			p = b.partFor(t, d)
+		}
+		if d.Follow && p == nil { // the replica does not run here
+			x.follow = false
+			d = route.Decide(t, s.self(), slots, false)
+		}
 		switch {
 		case d.Action == route.Serve:
-			p := b.partFor(t, d)
 			if p == nil {
 				waiting++
 				continue
@@ -297,7 +304,7 @@ func (b *batch) collectRest(t *route.Table, p *part, rest []int) {
 			b.failAll(rest, "ERR "+unknown.Error())
 			b.late(p.id)
 		}
-	case errors.Is(err, region.ErrAtLeader):
+	case errors.Is(err, region.ErrAtLeader), p.follow && errors.Is(err, region.ErrStopped):
 		b.toLeader(t, rest)
 	case errors.Is(err, region.ErrNotLeader), errors.Is(err, region.ErrStopped), errors.Is(err, region.ErrDeadline),
 		errors.Is(err, region.ErrBounds):
@@ -311,8 +318,8 @@ func (b *batch) collectRest(t *route.Table, p *part, rest []int) {
 	}
 }
 
-// toLeader sends clients to the leader for reads that only the leader can answer. If this store leads by now, or no
-// store does, the next round tries the reads again.
+// toLeader sends clients to the leader for reads that this store's replica, which follows, cannot answer. If this store
+// leads by now, or no store does, the next round tries the reads again.
 func (b *batch) toLeader(t *route.Table, tasks []int) {
 	for _, i := range tasks {
 		x := &b.tasks[i]

@@ -347,6 +347,25 @@ func TestStandIn(t *testing.T) {
 	})
 }
 
+// TestFollowerWithoutReplica: a store whose replica of a region does not run sends readers to the leader at once.
+func TestFollowerWithoutReplica(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := Options{Settings: settings.Default()}
+		o.Settings.Redis.FollowerRead = true
+		_, dial, stop := serve(t, o)
+		defer stop()
+		c := dial()
+		defer c.Close()
+		ask(t, c, "readonly")
+		begin := time.Now()
+		got := ask(t, c, "get "+key(1))
+		if want := fmt.Sprintf("-MOVED %d 127.0.0.1:7002\r\n", topology.SlotOf([]byte(key(1)))); got != want ||
+			time.Since(begin) > 0 {
+			t.Errorf("%q after %v, want %q at once", got, time.Since(begin), want)
+		}
+	})
+}
+
 // TestTracking: no client is told that keys are tracked, since none are.
 func TestTracking(t *testing.T) {
 	_, dial := start(t, Options{Self: 1})
