@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 
 	"neokv.dev/neokv/internal/memconn"
@@ -112,7 +113,8 @@ type proxied struct {
 
 // proxyTable returns the proxy's slot table. It joins what each store says of itself: the leader of a region is the
 // store that serves it in the latest term, and its bounds are the newest that a store knows. Who is alive it takes from
-// a store that is not alone, if there is one. proxyTable makes a new table only when a store has published one.
+// a store that is not alone, if there is one; a store that does not run is not alive. proxyTable makes a new table only
+// when a store has published one or has ended.
 func (c *Cluster) proxyTable() *route.Table {
 	old := c.proxied.Load()
 	fresh := old != nil
@@ -165,7 +167,11 @@ func (c *Cluster) proxyTable() *route.Table {
 	if old != nil && old.table != nil {
 		epoch = old.table.Epoch + 1
 	}
-	next.table = route.NewTable(epoch, best.Stores, regions)
+	stores := slices.Clone(best.Stores)
+	for i := range stores { // a store that is down is so at once, though the others wait for its heartbeats
+		stores[i].Alive = stores[i].Alive && next.from[stores[i].ID-1] != nil
+	}
+	next.table = route.NewTable(epoch, stores, regions)
 	c.proxied.Store(next)
 	return next.table
 }

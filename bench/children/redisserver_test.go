@@ -6,12 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"neokv.dev/bench"
 )
 
 func refuses(addr string) bool {
@@ -105,5 +111,59 @@ func TestPortTaken(t *testing.T) {
 		"exec redis-server --bind 127.0.0.1 --port "+taken+"\n")})
 	if err == nil || !strings.Contains(err.Error(), "Address already in use") {
 		t.Errorf("all ports are taken: %v", err)
+	}
+}
+
+// TestDeadNode kills a node of a Redis Cluster and a store of a NeoKV. CLUSTER NODES has the same of both, but for the
+// flag of the stand-in's own store: a dead node of Redis says nothing. So has CLUSTER SHARDS.
+func TestDeadNode(t *testing.T) {
+	varies := regexp.MustCompile(`^[0-9a-f]{40} \S+:\d+@\d+(,\S*)? (\S+) - \d+ \d+ \d+ (\S+)$`)
+	// dead waits until a node says of another, or of its own store, that it has failed, and returns flags and link.
+	dead := func(r *Running, asked, of string) string {
+		t.Helper()
+		_, port, _ := net.SplitHostPort(of)
+		said := ""
+		for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+			said = ask(t, r, asked, "CLUSTER", "NODES").(string)
+			for line := range strings.Lines(said) {
+				found := varies.FindStringSubmatch(strings.TrimSpace(line))
+				if found == nil || !strings.Contains(line, ":"+port+"@") || !slices.Contains(strings.Split(found[2], ","), "fail") {
+					continue
+				}
+				shards := fmt.Sprint(ask(t, r, asked, "CLUSTER", "SHARDS"))
+				if !regexp.MustCompile(`port ` + port + ` [^\]]* health fail`).MatchString(shards) {
+					t.Errorf("%s, CLUSTER SHARDS of %s: %s", asked, of, shards)
+				}
+				return found[2] + " " + found[3]
+			}
+		}
+		t.Errorf("%s, CLUSTER NODES of %s: %s", asked, of, said)
+		return ""
+	}
+	theirs := begin(t, t.TempDir(), Redis{Cluster: true, Durability: None,
+		Args: []string{"--cluster-node-timeout", "1000"}})
+	theirs.children[0].kill()
+	want := dead(theirs, theirs.Addrs()[1], theirs.Addrs()[0])
+
+	ours := begin(t, t.TempDir(), NeoKV{Program: neokv(t), Profile: "small", InMemory: true})
+	line, err := ours.children[0].line(readyWord)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, control, _ := strings.Cut(line, "control=")
+	if out, err := exec.Command(neokv(t), "ctl", "--control", control, "kill", "2").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for i, prefix := range []string{"", "myself,", ""} {
+		if got := dead(ours, ours.Addrs()[i], ours.Addrs()[1]); got != prefix+want {
+			t.Errorf("store %d says %q of the dead one, redis-server %q", i+1, got, want)
+		}
+	}
+	// The stand-in redirects a key of its own store.
+	for key := range 100 {
+		_, err := bench.Ask(t.Context(), ours.Addrs()[1], "", "GET", fmt.Sprint(key))
+		if err == nil || !strings.Contains(err.Error(), ": MOVED ") {
+			t.Fatalf("GET %d at the stand-in: %v", key, err)
+		}
 	}
 }

@@ -52,6 +52,14 @@ func at(all []home, s *route.PublicStore) (ranges []topology.SlotRange) {
 	return ranges
 }
 
+// down reports whether CLUSTER calls a store failed. A store does not call itself so; its stand-in does.
+func (c *conn) down(s *route.PublicStore) bool {
+	if s.ID == c.s.o.Self {
+		return c.s.o.StandIn
+	}
+	return !s.Alive
+}
+
 func runClusterKeySlot(c *conn, args [][]byte) { c.out.Int(int64(topology.SlotOf(args[2]))) }
 
 func runClusterMyID(c *conn, args [][]byte) {
@@ -87,7 +95,7 @@ func runClusterShards(c *conn, args [][]byte) {
 	for i := range t.Stores {
 		s := &t.Stores[i]
 		health := "online"
-		if !s.Alive {
+		if c.down(s) {
 			health = "fail"
 		}
 		ranges := at(all, s)
@@ -114,11 +122,11 @@ func runClusterNodes(c *conn, args [][]byte) {
 	for i := range t.Stores {
 		s := &t.Stores[i]
 		flags, link := "master", "connected"
-		if !s.Alive {
-			flags, link = "master,fail", "disconnected"
-		}
 		if s.ID == c.s.o.Self {
-			flags, link = "myself,master", "connected"
+			flags = "myself,master"
+		}
+		if c.down(s) {
+			flags, link = flags+",fail", "disconnected"
 		}
 		b = fmt.Appendf(b, "%s %s:%d@0 %s - 0 0 %d %s", s.NodeID, s.Host, s.Port, flags, s.ID, link)
 		for _, r := range at(all, s) {

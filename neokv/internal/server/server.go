@@ -68,7 +68,8 @@ type Options struct {
 	// Exposed says that clients beyond loopback can reach the server. CONFIG SET then cannot remove the password.
 	Exposed bool
 	// StandIn says that the server only stands in for Self, which is down. Its Node has no replicas, so that it redirects
-	// commands with keys. It refuses commands that cover the slots of Self, instead of finding none.
+	// commands with keys. It refuses commands that cover the slots of Self, instead of finding none. CLUSTER says that
+	// Self has failed.
 	StandIn bool
 	// ClientMemory bounds the memory that the server holds for clients. Servers may share one. If it is nil, the server
 	// makes its own from the settings.

@@ -334,6 +334,14 @@ func TestStandIn(t *testing.T) {
 				t.Errorf("%s: %q after %v, want %q at once", x.request, got, time.Since(begin), x.want)
 			}
 		}
+		nodes, self := ask(t, c, "cluster nodes"), strings.Repeat("1", 40)
+		if want := self + " 127.0.0.1:7001@0 myself,master,fail - 0 0 1 disconnected"; !strings.Contains(nodes, want) {
+			t.Errorf("CLUSTER NODES: %q, want %q in it", nodes, want)
+		}
+		if got := ask(t, c, "cluster shards"); strings.Count(got, "$4\r\nfail\r\n") != 1 ||
+			strings.Index(got, "\r\nfail\r\n") > strings.Index(got, strings.Repeat("2", 40)) {
+			t.Errorf("CLUSTER SHARDS: %q, want store 1 failed", got)
+		}
 		time.AfterFunc(700*time.Millisecond, func() {
 			x := testTable()
 			x.Regions[0].Leader = 3
