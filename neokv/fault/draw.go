@@ -133,7 +133,7 @@ func drawNetwork(_ *rand.Rand, _ DrawOptions, f *Fault) { f.Matrix = "3 regions"
 func drawDisk(r *rand.Rand, o DrawOptions, f *Fault) {
 	f.Stores = one(r, o)
 	d := &f.Disk
-	switch r.IntN(8) {
+	switch r.IntN(9) {
 	case 0:
 		d.Latency = upTo(r, time.Millisecond, 50*time.Millisecond)
 		d.Jitter = upTo(r, 0, 50*time.Millisecond)
@@ -151,6 +151,8 @@ func drawDisk(r *rand.Rand, o DrawOptions, f *Fault) {
 		if d.WriteErrors = r.IntN(2) == 0; !d.WriteErrors {
 			d.SyncErrors = true
 		}
+	case 7:
+		d.Short = 1 + r.IntN(2*ShortTries)
 	default:
 		d.FlippedBit = true
 	}

@@ -111,7 +111,12 @@ type Drive struct {
 	WriteErrors bool           `form:"write-errors" help:"writes fail with an input/output error"`
 	SyncErrors  bool           `form:"sync-errors" help:"syncs fail with an input/output error"`
 	FlippedBit  bool           `form:"flipped-bit" help:"reads return one bit that is wrong"`
+	Short       int            `form:"short=N" help:"the next N tries to open, make, list or write a file fail, for want of descriptors or memory"`
 }
+
+// ShortTries is how often a store tries, before it fails, to open, make, list or write a file where each try fails for
+// want of descriptors or memory.
+const ShortTries = 100
 
 // Client says what is wrong between a store and its clients. The zero value is nothing.
 type Client struct {
@@ -122,7 +127,8 @@ type Client struct {
 
 // Fails reports whether a store that works on such a disk fails, sooner or later.
 func (d Drive) Fails() bool {
-	return d.Full || d.Free > 0 || d.ReadErrors || d.WriteErrors || d.SyncErrors || d.FlippedBit
+	return d.Full || d.Free > 0 || d.ReadErrors || d.WriteErrors || d.SyncErrors || d.FlippedBit ||
+		d.Short >= ShortTries
 }
 
 // row is what the package knows of a verb. Parse, String, End, Draw, the help of the command line and the table in

@@ -58,6 +58,7 @@ type FS struct {
 
 	begun, completed        atomic.Int64 // syncs of files and folders
 	syncs, syncNanos, bytes atomic.Int64 // of what reached the disk
+	retries                 atomic.Int64 // see Stats
 }
 
 var _ vfs.FS = (*FS)(nil)
@@ -230,11 +231,14 @@ type Stats struct {
 	Syncs        int64
 	SyncNanos    int64 // time spent in them
 	BytesWritten int64
+	// Retries counts tries to open, make, list or write a file after one that failed for want of descriptors or memory.
+	Retries int64
 }
 
 // Stats returns the counters so far. Operations in the overlay do not count.
 func (f *FS) Stats() Stats {
-	return Stats{Syncs: f.syncs.Load(), SyncNanos: f.syncNanos.Load(), BytesWritten: f.bytes.Load()}
+	return Stats{Syncs: f.syncs.Load(), SyncNanos: f.syncNanos.Load(), BytesWritten: f.bytes.Load(),
+		Retries: f.retries.Load()}
 }
 
 // Free returns how many bytes can still be written in the folder dir, and how many its disk has in all. ok is false if
@@ -268,10 +272,12 @@ func (f *FS) change(op FileOp, name string, do func() error) (*overlay, error) {
 		return over, nil
 	}
 	f.busy(0)
-	err := f.refused(op, 0)
-	if err == nil {
-		err = do()
-	}
+	err := f.retried(func() error {
+		if err := f.refused(op, 0); err != nil {
+			return err
+		}
+		return do()
+	})
 	if err == nil || isAnswer(op, err) {
 		return nil, err
 	}
@@ -341,8 +347,16 @@ func (f *FS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...
 // ReuseForWrite is part of vfs.FS. In memory the old file is removed and a new one made.
 func (f *FS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	var file vfs.File
+	renamed := false
 	over, err := f.change(OpCreate, newname, func() (err error) {
-		file, err = f.base.ReuseForWrite(oldname, newname, category)
+		if renamed {
+			file, err = f.base.OpenReadWrite(newname, category)
+			return err
+		}
+		if file, err = f.base.ReuseForWrite(oldname, newname, category); short(err) {
+			_, gone := f.base.Stat(oldname) // it may have been renamed, and not opened
+			renamed = errors.Is(gone, os.ErrNotExist)
+		}
 		return err
 	})
 	if over != nil {
@@ -366,7 +380,11 @@ func (f *FS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	if over := f.fenced.Load(); over != nil {
 		return over.open(name, opts...)
 	}
-	file, err := f.base.Open(name, opts...)
+	var file vfs.File
+	err := f.look(func() (err error) {
+		file, err = f.base.Open(name, opts...)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -382,7 +400,11 @@ func (f *FS) OpenDir(name string) (vfs.File, error) {
 	if over := f.fenced.Load(); over != nil {
 		return over.openDir(name)
 	}
-	file, err := f.base.OpenDir(name)
+	var file vfs.File
+	err := f.look(func() (err error) {
+		file, err = f.base.OpenDir(name)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -450,27 +472,39 @@ func (f *FS) MkdirAll(dir string, perm os.FileMode) error {
 }
 
 // Lock is part of vfs.FS. Its errors are the caller's: a lock that somebody else holds says nothing about the disk.
-func (f *FS) Lock(name string) (io.Closer, error) {
+func (f *FS) Lock(name string) (lock io.Closer, err error) {
 	if f.fenced.Load() != nil {
 		return io.NopCloser(nil), nil
 	}
-	return f.base.Lock(name)
+	err = f.look(func() (err error) {
+		lock, err = f.base.Lock(name)
+		return err
+	})
+	return lock, err
 }
 
 // List is part of vfs.FS.
-func (f *FS) List(dir string) ([]string, error) {
+func (f *FS) List(dir string) (names []string, err error) {
 	if over := f.fenced.Load(); over != nil {
 		return over.list(dir)
 	}
-	return f.base.List(dir)
+	err = f.look(func() (err error) {
+		names, err = f.base.List(dir)
+		return err
+	})
+	return names, err
 }
 
 // Stat is part of vfs.FS.
-func (f *FS) Stat(name string) (vfs.FileInfo, error) {
+func (f *FS) Stat(name string) (info vfs.FileInfo, err error) {
 	if over := f.fenced.Load(); over != nil {
 		return over.stat(name)
 	}
-	return f.base.Stat(name)
+	err = f.look(func() (err error) {
+		info, err = f.base.Stat(name)
+		return err
+	})
+	return info, err
 }
 
 // PathBase is part of vfs.FS.

@@ -21,6 +21,7 @@ type drive struct {
 
 	mu     sync.Mutex
 	random *rand.Rand
+	tries  int       // how many have failed because of Drive.Short
 	idle   time.Time // when the drive has moved the bytes that it has taken
 }
 
@@ -132,7 +133,7 @@ func (f *FS) refused(op FileOp, n int) error {
 	case d.Full, d.Free > 0 && d.left.Add(-int64(n)) < 0:
 		return syscall.ENOSPC
 	}
-	return nil
+	return f.lacks()
 }
 
 // space is how many bytes can still be written.

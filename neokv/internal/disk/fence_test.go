@@ -99,6 +99,7 @@ func TestPebbleNeverSeesAFailure(t *testing.T) {
 					fs, dir = OS(), t.TempDir()+"/db"
 				}
 				fs, base := canFail(fs)
+				fs.WaitInLog(true) // it tries EMFILE again without pauses
 				var fences atomic.Int64
 				fs.OnFence(func(err error) {
 					if !errors.Is(err, fault.Err) {

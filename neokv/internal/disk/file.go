@@ -67,26 +67,40 @@ func (x *file) WriteAt(p []byte, off int64) (int, error) {
 	return n + m, err
 }
 
-// pass hands a write on to the base, and fences the file system if it fails. A drive with a fault fails after half of
-// its bytes, as on a full disk.
-func (x *file) pass(p []byte, off int64, write func([]byte) (int, error)) (int, error) {
+// pass hands a write on to the base, and fences the file system if it fails.
+func (x *file) pass(p []byte, off int64, write func([]byte) (int, error)) (n int, err error) {
 	x.fs.busy(len(p))
-	refused := x.fs.refused(OpWrite, len(p))
-	if refused != nil {
-		p = p[:len(p)/2]
-	}
-	n, err := write(p)
+	x.fs.retried(func() error {
+		if n, err = x.put(p, write); n > 0 {
+			return nil // another write would put the same bytes twice
+		}
+		return err
+	})
 	x.fs.bytes.Add(int64(n))
 	if x.log != nil {
 		x.log.wrote(off, p[:n])
 	}
 	x.fs.unsynced.wrote(x.extent, off+int64(n))
 	x.fs.prefixes.wrote(x.prefix, p[:n])
-	if err == nil {
-		err = refused
-	}
 	if err != nil && x.writable {
 		x.fs.fail(fmt.Errorf("%s %s: %w", OpWrite, x.name, err))
+	}
+	return n, err
+}
+
+// put writes to the base. A drive with a fault fails after half of the bytes, as a full disk does, or before the first
+// one where something is short.
+func (x *file) put(p []byte, write func([]byte) (int, error)) (int, error) {
+	refused := x.fs.refused(OpWrite, len(p))
+	switch {
+	case short(refused):
+		return 0, refused
+	case refused != nil:
+		p = p[:len(p)/2]
+	}
+	n, err := write(p)
+	if err == nil {
+		err = refused
 	}
 	return n, err
 }

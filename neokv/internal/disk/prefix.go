@@ -114,10 +114,11 @@ func (p *prefixes) clone() *prefixes {
 // bytes that were synced, that is an error. A log or manifest is about as large as a memtable at most.
 func verified(from vfs.File, want summed) (vfs.File, error) {
 	info, err := from.Stat()
-	b := make([]byte, info.Size())
-	if err == nil {
-		_, err = io.ReadFull(from, b)
+	if err != nil {
+		return nil, errors.Join(err, from.Close())
 	}
+	b := make([]byte, info.Size())
+	_, err = io.ReadFull(from, b)
 	if err = errors.Join(err, from.Close()); err != nil {
 		return nil, err
 	}

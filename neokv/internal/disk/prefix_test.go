@@ -1,8 +1,10 @@
 package disk
 
 import (
+	"errors"
 	"math/rand/v2"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -93,4 +95,19 @@ func TestSyncedPrefixOnDisk(t *testing.T) {
 		t.Error("damage in the last synced byte was not noticed")
 	}
 	must(t, j.Close())
+}
+
+// noStat is a file of which nothing is known.
+type noStat struct{ vfs.File }
+
+func (noStat) Stat() (vfs.FileInfo, error) { return nil, syscall.EIO }
+
+// TestVerifiedWithoutStat opens a log again whose length the disk does not tell.
+func TestVerifiedWithoutStat(t *testing.T) {
+	fs := Mem()
+	f := put(t, fs, "/1.log", "synced")
+	must(t, f.Sync())
+	if _, err := verified(noStat{f}, fs.prefixes.of("/1.log")); !errors.Is(err, syscall.EIO) {
+		t.Errorf("opened with %v; want %v", err, syscall.EIO)
+	}
 }

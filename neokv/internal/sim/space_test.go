@@ -77,6 +77,29 @@ func TestFullDisks(t *testing.T) {
 	})
 }
 
+// TestShortOfFiles lets tries to open, make, list and write files fail again and again, each time as often as stores
+// wait out: none fails, and clients hardly notice.
+func TestShortOfFiles(t *testing.T) {
+	inBubbleWith(t, simSettings(), seam.Hooks{}, func(t *testing.T, s *sim, _ *caller) {
+		stop := s.steadyWriters(t)
+		for range 50 {
+			for store := range s.nodes {
+				s.fail(s.inject(t.Context(), fault.Fault{Verb: fault.Disk, Stores: []int{store + 1},
+					Disk: fault.Drive{Short: fault.ShortTries - 1}}))
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if longest := stop(); longest > time.Second {
+			t.Errorf("a write took %s", longest)
+		}
+		for _, n := range s.nodes {
+			if retries := n.FS().Stats().Retries; n.FS().Failed() != nil || retries < fault.ShortTries {
+				t.Errorf("store %d has failed with %v after %d retries", n.ID(), n.FS().Failed(), retries)
+			}
+		}
+	})
+}
+
 // once sends a command once, to the store that leads the region.
 func (s *sim) once(c *caller, region int, verb string) error {
 	n, _ := s.leader(topology.RegionID(region + 1))
