@@ -58,7 +58,7 @@ type FS struct {
 
 	begun, completed        atomic.Int64 // syncs of files and folders
 	syncs, syncNanos, bytes atomic.Int64 // of what reached the disk
-	retries                 atomic.Int64 // see Stats
+	alone, retries          atomic.Int64 // see Stats
 }
 
 var _ vfs.FS = (*FS)(nil)
@@ -231,6 +231,8 @@ type Stats struct {
 	Syncs        int64
 	SyncNanos    int64 // time spent in them
 	BytesWritten int64
+	// AloneSyncs counts syncs of a log that its store made for itself, because the journal that it shares was broken.
+	AloneSyncs int64
 	// Retries counts tries to open, make, list or write a file after one that failed for want of descriptors or memory.
 	Retries int64
 }
@@ -238,7 +240,7 @@ type Stats struct {
 // Stats returns the counters so far. Operations in the overlay do not count.
 func (f *FS) Stats() Stats {
 	return Stats{Syncs: f.syncs.Load(), SyncNanos: f.syncNanos.Load(), BytesWritten: f.bytes.Load(),
-		Retries: f.retries.Load()}
+		AloneSyncs: f.alone.Load(), Retries: f.retries.Load()}
 }
 
 // Free returns how many bytes can still be written in the folder dir, and how many its disk has in all. ok is false if

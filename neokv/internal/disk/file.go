@@ -188,16 +188,22 @@ func (x *file) sync(dataOnly bool) error {
 }
 
 // reach syncs the file, or the journal in its place.
-func (x *file) reach(dataOnly bool) (err error) {
-	if x.log != nil {
-		took, led, broken := x.fs.share.j.sync()
-		if led {
-			x.fs.count(took)
-		}
-		if broken == nil {
-			return nil
-		}
+func (x *file) reach(dataOnly bool) error {
+	if x.log == nil {
+		return x.reachDisk(dataOnly)
 	}
+	took, led, err := x.fs.share.j.sync(x.log)
+	if led {
+		x.fs.count(took)
+	}
+	if err == nil {
+		return nil
+	}
+	x.fs.alone.Add(1)
+	return x.log.syncItself(func() error { return x.reachDisk(dataOnly) })
+}
+
+func (x *file) reachDisk(dataOnly bool) (err error) {
 	start := time.Now()
 	if dataOnly {
 		err = x.base.SyncData()

@@ -35,9 +35,13 @@ import (
 //     again: Pebble has synced the folder with the name in it before, and its manifest before it removes the log. In a
 //     log itself every byte is written once, so that it does no harm if what was synced long ago is written again.
 //
-// If a segment or a log cannot be written or synced, the journal is broken for good: from then on each store syncs its
-// own log. What was acknowledged through the journal stays in the segments, which are not used again. If it was a log,
-// its store is fenced, and no other.
+// If a segment or a log cannot be written or synced, the journal is broken: each store syncs its own log, and what was
+// acknowledged through the journal stays in the segments. If it was a log, its store is fenced, and no other. From time
+// to time the journal tries to mend itself: it syncs all logs with bytes in a segment, and empties the segments. Then it
+// takes bytes again, of each log from that log's next own sync on, so that no log has bytes in the journal behind others
+// that are neither there nor synced. A log of which a sync has failed is never synced again, since the system reports an
+// error only once: only the segments have its bytes then, and the journal stays broken until that store starts again and
+// has its logs written anew.
 //
 // The segment that is not in use is made free only when the one in use is three quarters full. By then most logs with
 // bytes in it have been removed and need no sync, if a segment is larger than what the stores write before they remove
@@ -46,9 +50,10 @@ import (
 // The segments' files grow with the writes. When there are hardly any, the journal changes segments until both are
 // small again.
 type Journal struct {
-	bytes   int64 // length of a segment
-	group   int64 // bytes of a pending group, about, from which on writers wait for it
-	planted bool  // it makes mistakes, so a sync may leave bytes that are not durable
+	bytes    int64         // length of a segment
+	group    int64         // bytes of a pending group, about, from which on writers wait for it
+	planted  bool          // it makes mistakes, so a sync may leave bytes that are not durable
+	patience time.Duration // mendFirst, but for tests
 
 	mu       sync.Mutex
 	changed  sync.Cond      // signals that one of the following has changed
@@ -65,15 +70,23 @@ type Journal struct {
 	total    int64      // bytes of groups written
 	waiting  int        // callers whose bytes are pending
 	leading  bool       // a caller writes and syncs a group
-	err      error      // why the journal is broken
+	err      error      // why the journal is broken, nil while it is not
 	quiet    bool       // there are hardly any writes
 	cancel   func()
 	settler  sync.WaitGroup
+	onChange func(error)
 }
 
 // restTime is how often the journal checks whether hardly anything was written: no more bytes since the last check than
 // a segment grows by at once.
 const restTime = 10 * time.Second
+
+// A broken journal first waits for mendFirst until it tries to mend itself, and each time twice as long as before,
+// mendLast at most. If it breaks again within mendLast, it goes on with the wait that it had.
+const (
+	mendFirst = time.Second
+	mendLast  = time.Minute
+)
 
 const (
 	groupBytes = 8 << 20 // bytes of a pending group at which writers begin to wait
@@ -92,8 +105,15 @@ type walFile struct {
 	written uint64 // the journal's handed at its last write
 	settled uint64 // written as of its last sync
 	syncing int    // how many callers sync it now
+	missed  uint64 // writes since its last own sync that the journal has not; 0 for none
+	lost    error  // a sync of it has failed: what the disk has of it is not known
 	closed  bool   // Pebble has closed it; base stays open as long as it may need a sync
 	gone    bool   // removed or recycled: nobody needs its bytes any more
+
+	// own is held while the log itself is synced and, if that fails, until its store is fenced. The system reports an
+	// error to one caller only: another one would take the next sync for a good one. It is locked before the journal's
+	// mutex.
+	own sync.Mutex
 }
 
 // JournalOptions says where a journal is and which stores share it.
@@ -103,6 +123,7 @@ type JournalOptions struct {
 	Logs     map[uint16]string // the folder of each store's logs
 	Disks    map[uint16]vfs.FS // the file system of each store's logs, if it is another one
 	Bytes    int64             // length of a segment, 0 for 64 MiB
+	OnChange func(error)       // called when the journal breaks, with the reason, and with nil when it is mended; or nil
 	Mistakes Mistakes
 }
 
@@ -118,6 +139,9 @@ func (o *JournalOptions) defaults() {
 	}
 	if o.Bytes == 0 {
 		o.Bytes = 64 << 20
+	}
+	if o.OnChange == nil {
+		o.OnChange = func(error) {}
 	}
 }
 
@@ -180,7 +204,8 @@ func DropJournal(o JournalOptions) error {
 // recoverJournal opens the segments, writes what they hold to the logs and empties them.
 func recoverJournal(o JournalOptions) (*Journal, error) {
 	j := &Journal{bytes: o.Bytes, group: min(o.Bytes/8, groupBytes), stores: make(map[uint16]*FS),
-		pending: make([]byte, groupHeader), planted: o.Mistakes != Mistakes{}}
+		pending: make([]byte, groupHeader), planted: o.Mistakes != Mistakes{}, onChange: o.OnChange,
+		patience: mendFirst}
 	j.changed.L = &j.mu
 	err := j.openSegments(o)
 	if err == nil && !o.Mistakes.NoReplay {
@@ -239,6 +264,13 @@ func (j *Journal) older() int {
 	return 0
 }
 
+// Broken returns why each store syncs its own log at present, nil if the journal does it for all.
+func (j *Journal) Broken() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.err
+}
+
 // Close syncs the stores' logs and then empties the journal. The stores that share it must be closed. After an error
 // the journal keeps its bytes, and the next OpenJournal completes the logs.
 func (j *Journal) Close() error {
@@ -274,7 +306,7 @@ func (j *Journal) empty() error {
 	if err := j.clear(first, second.epoch+1); err != nil {
 		return err
 	}
-	j.current, second.free = older, true
+	j.current, first.free, second.free = older, false, true
 	return j.clear(second, first.epoch+1)
 }
 
@@ -326,9 +358,7 @@ func (f *FS) Share(j *Journal, store uint16, dir string) error {
 	var unused []vfs.File
 	if former != nil {
 		if former.base == f.base { // else a crash has left this file system, with the journal's bytes
-			// A store that has failed or was killed left in its logs all that the journal has of them, or less than its
-			// disk said it has: then this sync fails.
-			err = j.syncLogs(slices.DeleteFunc(j.logs(), func(w *walFile) bool { return w.fs != former }))
+			err = j.complete(former, dir)
 		}
 		if err == nil { // else only the journal may have what its logs lack, and a crash of all stores needs that
 			j.append(recordForget, store, "", 0, nil)
@@ -346,10 +376,35 @@ func (f *FS) Share(j *Journal, store uint16, dir string) error {
 	if err != nil {
 		return fmt.Errorf("journal: store %d, as it was before: %w", store, err)
 	}
-	// This sync lets no later crash find anything of the store's former life. If the journal is broken, the logs have
-	// its bytes anyway.
-	_, _, _ = j.sync()
+	// This sync lets no later crash find anything of the store's former life that the store itself does not. If the
+	// journal is broken, complete has seen to that.
+	_, _, _ = j.sync(nil)
 	return nil
+}
+
+// complete makes durable in a store's logs what the journal has of them, when the store starts again. former is the
+// file system through which it wrote them.
+func (j *Journal) complete(former *FS, dir string) error {
+	logs := slices.DeleteFunc(j.logs(), func(w *walFile) bool { return w.fs != former || w.gone })
+	if j.err == nil && !slices.ContainsFunc(logs, func(w *walFile) bool { return w.lost != nil }) {
+		// A store that has failed or was killed left in its logs all that was acknowledged, or less than its disk said it
+		// has: then this sync fails.
+		return j.syncLogs(logs)
+	}
+	// A broken journal can't be told to forget what else it has of the logs, and of one log the disk may not have all.
+	for j.leading {
+		j.changed.Wait()
+	}
+	store := former.share.store
+	own := func(fn func(journalRecord) error) error {
+		return j.each(func(r journalRecord) error {
+			if r.store != store {
+				return nil
+			}
+			return fn(r)
+		})
+	}
+	return replay(own, &JournalOptions{FS: former.base, Logs: map[uint16]string{store: dir}})
 }
 
 // leave forgets the logs of a file system that nobody uses any more and whose bytes nobody needs from the journal. It
@@ -459,7 +514,8 @@ func (w *walFile) wrote(off int64, p []byte) {
 	for len(p) > 0 {
 		part := p[:min(int64(len(p)), j.group/8)] // so that a group fits into a segment
 		j.mu.Lock()
-		if j.err != nil {
+		if j.err != nil || w.missed > 0 {
+			w.missed++
 			j.mu.Unlock()
 			return
 		}
@@ -481,7 +537,7 @@ func (w *walFile) wrote(off int64, p []byte) {
 		full := int64(len(j.pending)) >= j.group
 		j.mu.Unlock()
 		if full {
-			if took, led, _ := j.sync(); led {
+			if took, led, _ := j.sync(nil); led {
 				w.fs.count(took)
 			}
 		}
@@ -495,25 +551,34 @@ func (j *Journal) endsAt() int64 {
 	return int64(binary.BigEndian.Uint64(r[8:])) + int64(binary.BigEndian.Uint32(r[4:]))
 }
 
+// errMissed says that the journal lacks bytes of a log.
+var errMissed = errors.New("journal: it was broken when the log was written")
+
 // sync returns when everything that was handed over before is durable. The first caller leads: it writes and syncs a
 // group with all bytes that were handed over. Callers that come meanwhile wait, and one of them leads the next group.
-// led says that this caller has led, and took how long the disk took. An error says that the journal is broken, and the
-// caller must sync the log itself.
-func (j *Journal) sync() (took time.Duration, led bool, err error) {
+// led says that this caller has led, and took how long the disk took. An error says that the journal is broken or lacks
+// bytes of the log w, if that is not nil, and the caller must sync the log itself.
+func (j *Journal) sync(w *walFile) (took time.Duration, led bool, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	want := j.handed
 	if j.durable < want {
 		j.waiting++
 	}
-	for j.err == nil && j.durable < want {
-		if j.leading {
+	for {
+		switch {
+		case j.err != nil:
+			return took, led, j.err
+		case w != nil && w.missed > 0: // also if the journal has been mended while this caller waited
+			return took, led, errMissed
+		case j.durable >= want:
+			return took, led, nil
+		case j.leading:
 			j.changed.Wait()
-			continue
+		default:
+			took, led = j.lead()
 		}
-		took, led = j.lead()
 	}
-	return took, led, j.err
 }
 
 // lead writes and syncs the pending group, and reports how long that took, if it could. It releases the mutex
@@ -523,6 +588,7 @@ func (j *Journal) lead() (took time.Duration, ok bool) {
 	j.gather()
 	s, err := j.room()
 	if err != nil {
+		j.leading = false
 		j.fail(err)
 		return 0, false
 	}
@@ -548,6 +614,7 @@ func (j *Journal) lead() (took time.Duration, ok bool) {
 
 	j.mu.Lock()
 	j.spare = group
+	j.leading = false
 	if err != nil {
 		j.fail(err)
 		return 0, false
@@ -556,7 +623,6 @@ func (j *Journal) lead() (took time.Duration, ok bool) {
 	s.sequence++
 	j.total += int64(len(group))
 	j.durable = handed
-	j.leading = false
 	j.changed.Broadcast()
 	return took, true
 }
@@ -626,8 +692,55 @@ func (j *Journal) fail(err error) {
 	if j.err == nil {
 		j.err = fmt.Errorf("journal: %w", err)
 	}
-	j.leading = false
 	j.changed.Broadcast()
+}
+
+// mend makes a broken journal whole again, as soon as it can, or returns when ctx ends. It waits before each try, and
+// returns how long it would wait before another one. It releases the mutex.
+func (j *Journal) mend(ctx context.Context, wait time.Duration) time.Duration {
+	cause := j.err
+	j.mu.Unlock()
+	defer j.mu.Lock()
+	j.onChange(cause)
+	for {
+		t := time.NewTimer(wait)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return wait
+		}
+		wait = min(2*wait, mendLast)
+		j.mu.Lock()
+		err := j.renew()
+		j.mu.Unlock()
+		if err == nil {
+			j.onChange(nil)
+			return wait
+		}
+	}
+}
+
+// renew makes a broken journal whole again: once the logs have all that its segments hold, it begins anew, empty.
+func (j *Journal) renew() error {
+	for j.leading { // it has a segment in use
+		j.changed.Wait()
+	}
+	if err := j.syncLogs(j.logs()); err != nil {
+		return err
+	}
+	for _, w := range j.touched {
+		w.pending = false
+		w.refs--
+	}
+	clear(j.touched)
+	j.pending, j.last, j.touched, j.waiting = append(j.pending[:0], zeros[:groupHeader]...), nil, j.touched[:0], 0
+	if err := j.empty(); err != nil {
+		return err
+	}
+	j.durable, j.err = j.handed, nil
+	j.changed.Broadcast()
+	return nil
 }
 
 // due reports whether the segment that is not in use should be made free: because the current one will soon be full, or
@@ -641,12 +754,22 @@ func (j *Journal) due() bool {
 func (j *Journal) settle(ctx context.Context) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	var mended time.Time // when the journal was mended last
+	var wait time.Duration
 	for {
-		for ctx.Err() == nil && !j.due() {
+		for ctx.Err() == nil && !j.due() && j.err == nil {
 			j.changed.Wait()
 		}
 		if ctx.Err() != nil {
 			return
+		}
+		if j.err != nil {
+			if time.Since(mended) > mendLast {
+				wait = j.patience
+			}
+			wait = j.mend(ctx, wait)
+			mended = time.Now()
+			continue
 		}
 		s := &j.segments[1-j.current]
 		err := j.syncLogs(s.logs)
@@ -674,28 +797,53 @@ func (j *Journal) syncLogs(logs []*walFile) error {
 }
 
 // syncLog syncs a log, unless it is gone or nothing was written to it since the last time.
-func (j *Journal) syncLog(w *walFile) (err error) {
-	if w.gone || w.settled >= w.written {
+func (j *Journal) syncLog(w *walFile) error {
+	if w.gone || w.lost == nil && w.settled >= w.written && w.missed == 0 {
 		return nil
 	}
-	written, end := w.written, w.end
+	end := w.end
 	w.syncing++
 	j.mu.Unlock()
-	if w.fs.Failed() == nil {
-		err = w.fs.refused(OpSync, 0)
-	}
-	if err == nil {
+	err := w.syncItself(func() error {
+		if w.fs.Failed() == nil {
+			if err := w.fs.refused(OpSync, 0); err != nil {
+				return err
+			}
+		}
 		start := time.Now()
-		err = j.syncParts(w, end)
-		w.fs.count(time.Since(start))
-	}
+		defer func() { w.fs.count(time.Since(start)) }()
+		return j.syncParts(w, end)
+	})
+	j.mu.Lock()
+	w.syncing--
+	return err
+}
+
+// syncItself syncs the log by a function, which runs unless a sync of the log has failed before. If it fails, the store
+// is fenced before anybody else may sync the log.
+func (w *walFile) syncItself(sync func() error) error {
+	j := w.fs.share.j
+	w.own.Lock()
+	defer w.own.Unlock()
+	j.mu.Lock()
+	err, written, missed := w.lost, w.written, w.missed
+	j.mu.Unlock()
 	if err != nil {
+		return err
+	}
+	if err = sync(); err != nil {
 		w.fs.fail(fmt.Errorf("%s %s: %w", OpSync, w.name, err))
 	}
 	j.mu.Lock()
-	w.syncing--
-	if err == nil {
+	defer j.mu.Unlock()
+	switch {
+	case err != nil:
+		w.lost = err
+	default:
 		w.settled = max(w.settled, written)
+		if w.missed == missed { // else there are writes that the sync may not cover
+			w.missed = 0
+		}
 	}
 	return err
 }
