@@ -107,7 +107,7 @@ type Drive struct {
 	Bandwidth   settings.Bytes `form:"bandwidth=BYTES" help:"bytes per second of reads and writes together, 0B for no limit"`
 	Full        bool           `form:"full" help:"there is no space left: writes fail"`
 	Free        settings.Bytes `form:"free=BYTES" help:"only so many bytes can still be written, then there is no space left; 0B for as many as the disk takes"`
-	ReadErrors  bool           `form:"read-errors" help:"reads fail with an input/output error"`
+	ReadErrors  bool           `form:"read-errors" help:"reads, and opening and listing, fail with an input/output error"`
 	WriteErrors bool           `form:"write-errors" help:"writes fail with an input/output error"`
 	SyncErrors  bool           `form:"sync-errors" help:"syncs fail with an input/output error"`
 	FlippedBit  bool           `form:"flipped-bit" help:"reads return one bit that is wrong"`

@@ -382,6 +382,9 @@ func (f *FS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	if over := f.fenced.Load(); over != nil {
 		return over.open(name, opts...)
 	}
+	if err := f.unreadable("open", name); err != nil {
+		return nil, err
+	}
 	var file vfs.File
 	err := f.look(func() (err error) {
 		file, err = f.base.Open(name, opts...)
@@ -401,6 +404,9 @@ func (f *FS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 func (f *FS) OpenDir(name string) (vfs.File, error) {
 	if over := f.fenced.Load(); over != nil {
 		return over.openDir(name)
+	}
+	if err := f.unreadable("open", name); err != nil {
+		return nil, err
 	}
 	var file vfs.File
 	err := f.look(func() (err error) {
@@ -490,6 +496,9 @@ func (f *FS) List(dir string) (names []string, err error) {
 	if over := f.fenced.Load(); over != nil {
 		return over.list(dir)
 	}
+	if err := f.unreadable("list", dir); err != nil {
+		return nil, err
+	}
 	err = f.look(func() (err error) {
 		names, err = f.base.List(dir)
 		return err
@@ -501,6 +510,9 @@ func (f *FS) List(dir string) (names []string, err error) {
 func (f *FS) Stat(name string) (info vfs.FileInfo, err error) {
 	if over := f.fenced.Load(); over != nil {
 		return over.stat(name)
+	}
+	if err := f.unreadable("stat", name); err != nil {
+		return nil, err
 	}
 	err = f.look(func() (err error) {
 		info, err = f.base.Stat(name)

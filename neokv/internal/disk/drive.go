@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -134,6 +135,14 @@ func (f *FS) refused(op FileOp, n int) error {
 		return syscall.ENOSPC
 	}
 	return f.lacks()
+}
+
+// unreadable returns the error with which the drive answers who opens, lists or asks about a file or folder, nil for none.
+func (f *FS) unreadable(op, name string) error {
+	if d := f.drive.Load(); d != nil && d.ReadErrors {
+		return &os.PathError{Op: op, Path: name, Err: syscall.EIO}
+	}
+	return nil
 }
 
 // space is how many bytes can still be written.

@@ -24,6 +24,9 @@ const raftHost = "host"
 // something is made in it, and only then on disk, durably: most replicas of a store with many regions never write a
 // snapshot, and dragonboat syncs two folders for each of them before it starts.
 //
+// dragonboat ends the process when it cannot look into its folder. So an error of Open, OpenDir, Stat or List fences the
+// file system, unless it says that something is not there, and dragonboat is told that: what it does then has no effect.
+//
 // Nobody else is kept out of the folder: Pebble's own lock does that.
 type raftFS struct {
 	fs    *FS
@@ -106,9 +109,24 @@ func (r *raftFS) isEmpty(path string) bool {
 	return r.empty[path]
 }
 
-// within makes the folder of a file on disk, durably, if it is in memory. It is called before the file is made.
+// absent returns nil, or an error that says that the path does not exist. Any other error has fenced the file system.
+func (r *raftFS) absent(path string, err error) error {
+	if err == nil || errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	r.fs.Fence(err)
+	return notExist("open", path)
+}
+
+// within makes the folder of a file on disk, durably, if it is in memory, or the folder of a snapshot if somebody has
+// removed it. It is called before the file is made.
 func (r *raftFS) within(path string) error {
 	dir := filepath.Dir(path)
+	if !snapshotDir(dir) && snapshotDir(filepath.Dir(dir)) {
+		if _, err := r.fs.Stat(dir); errors.Is(err, os.ErrNotExist) {
+			return MakeDir(r.fs, dir)
+		}
+	}
 	if !snapshotDir(dir) {
 		return nil
 	}
@@ -154,9 +172,12 @@ func (r *raftFS) Open(name string, opts ...lvfs.OpenOption) (lvfs.File, error) {
 	if strings.HasSuffix(name, ".gbsnap") {
 		return r.openSnapshot(name)
 	}
+	if filepath.Base(name) == snapshotFlag {
+		return r.openFlag(name)
+	}
 	f, err := raftOpened(r.fs.Open(r.path(name)))
 	if err != nil {
-		return nil, err
+		return nil, r.absent(name, err)
 	}
 	for _, opt := range opts {
 		opt.Apply(f)
@@ -170,7 +191,12 @@ func (r *raftFS) OpenDir(name string) (lvfs.File, error) {
 	if r.isEmpty(name) {
 		return emptyDir{name: filepath.Base(name)}, nil
 	}
-	return raftOpened(r.fs.OpenDir(name))
+	f, err := raftOpened(r.fs.OpenDir(name))
+	if err == nil || errors.Is(err, os.ErrNotExist) {
+		return f, err
+	}
+	r.fs.Fence(err)
+	return emptyDir{name: filepath.Base(name)}, nil
 }
 
 // OpenForAppend is part of lvfs.FS.
@@ -178,11 +204,11 @@ func (r *raftFS) OpenForAppend(name string) (lvfs.File, error) {
 	if flag, ok := r.flag(name); ok {
 		return r.flags.OpenForAppend(flag)
 	}
-	name = r.path(name)
-	info, err := r.fs.Stat(name)
+	info, err := r.Stat(name)
 	if err != nil {
 		return nil, err // since OpenReadWrite would create the file
 	}
+	name = r.path(name)
 	f, err := r.fs.OpenReadWrite(name, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return nil, err
@@ -230,8 +256,8 @@ func (r *raftFS) MkdirAll(dir string, perm os.FileMode) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, err := r.fs.Stat(dir); !errors.Is(err, os.ErrNotExist) {
-		return err
+	if _, err := r.fs.Stat(dir); r.absent(dir, err) == nil {
+		return nil
 	}
 	r.empty[dir] = true
 	return nil
@@ -251,7 +277,12 @@ func (r *raftFS) List(dir string) ([]string, error) {
 	if r.isEmpty(dir) {
 		return nil, nil
 	}
-	return r.fs.List(dir)
+	names, err := r.fs.List(dir)
+	if err == nil || errors.Is(err, os.ErrNotExist) {
+		return names, err
+	}
+	r.fs.Fence(err)
+	return nil, nil
 }
 
 // Stat is part of lvfs.FS.
@@ -263,7 +294,8 @@ func (r *raftFS) Stat(name string) (os.FileInfo, error) {
 	if r.isEmpty(name) {
 		return emptyDir{name: filepath.Base(name)}.Stat()
 	}
-	return r.fs.Stat(name)
+	info, err := r.fs.Stat(name)
+	return info, r.absent(name, err)
 }
 
 // PathBase is part of lvfs.FS.

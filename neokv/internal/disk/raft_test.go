@@ -1,10 +1,14 @@
 package disk
 
 import (
+	"bytes"
 	"context"
+	"crypto/md5"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -19,8 +23,11 @@ import (
 	"github.com/lni/dragonboat/v4/config"
 	"github.com/lni/dragonboat/v4/logger"
 	"github.com/lni/dragonboat/v4/plugin/tan"
+	pb "github.com/lni/dragonboat/v4/raftpb"
 	sm "github.com/lni/dragonboat/v4/statemachine"
 	lvfs "github.com/lni/vfs"
+
+	"neokv.dev/neokv/fault"
 )
 
 // register is a state machine that holds the last proposal.
@@ -341,5 +348,70 @@ func TestRaftFiles(t *testing.T) {
 		if text.String() != "hello World" {
 			t.Errorf("read %q", text.String())
 		}
+	}
+}
+
+// TestRaftUnreadable: an error of the disk fences the file system, and dragonboat is told nothing that ends the process.
+func TestRaftUnreadable(t *testing.T) {
+	const folder = "/d/h/00000000000000000001/snapshot-part-1/snapshot-1-1"
+	const dir = folder + "/snapshot-000000000000000A"
+	const file = dir + "/snapshot-000000000000000A.gbsnap"
+	for name, look := range map[string]func(*raftFS) error{
+		"open":     func(r *raftFS) error { _, err := r.Open(dir + "/snapshot.metadata"); return err },
+		"snapshot": func(r *raftFS) error { _, err := r.Open(file); return err },
+		"flag":     func(r *raftFS) error { _, err := r.Open(dir + "/" + snapshotFlag); return err },
+		"append":   func(r *raftFS) error { _, err := r.OpenForAppend(file); return err },
+		"folder":   func(r *raftFS) error { _, err := r.OpenDir(dir); return err },
+		"list":     func(r *raftFS) error { _, err := r.List(folder); return err },
+		"stat":     func(r *raftFS) error { _, err := r.Stat(dir); return err },
+		"make":     func(r *raftFS) error { return r.MkdirAll(folder, 0o755) },
+	} {
+		fs := Mem()
+		r := fs.raft("h")
+		must(t, errors.Join(fs.MkdirAll(r.path(dir), 0o755), WriteFile(fs, r.path(dir), "snapshot.metadata", nil)))
+		fs.SetDrive(fault.Drive{ReadErrors: true}, rand.New(rand.NewPCG(1, 1)))
+		if err := look(r); err != nil && !errors.Is(err, os.ErrNotExist) || !errors.Is(fs.Failed(), syscall.EIO) {
+			t.Errorf("%s: %v, and the file system has failed: %v; want not found or nothing, and %v",
+				name, err, fs.Failed(), syscall.EIO)
+		}
+	}
+}
+
+// TestRaftRemoved: a snapshot's file that is gone is made up for, if the replica has all that it holds, and fences the
+// file system else. What is written in a folder that is gone makes it again. A damaged flag is made anew.
+func TestRaftRemoved(t *testing.T) {
+	const part = "/d/host/00000000000000000001/snapshot-part-1/snapshot-7-1"
+	const dir = part + "/snapshot-000000000000000A"
+	for _, spare := range []bool{true, false} {
+		fs := Mem()
+		r := fs.Raft(func(region, index uint64) bool { return spare && region == 7 && index == 10 }).(*raftFS)
+		must(t, fs.MkdirAll(part, 0o755))
+		f, err := r.Open(dir + "/snapshot-000000000000000A.gbsnap")
+		must(t, err)
+		info, err := f.Stat()
+		must(t, err)
+		empty := int64(snapshotHeaderRoom + 16 + crc32.Size + snapshotTailBytes)
+		if (info.Size() == empty) != spare || (fs.Failed() == nil) != spare {
+			t.Errorf("spare %v: a file of %d bytes, the file system has failed: %v", spare, info.Size(), fs.Failed())
+		}
+	}
+	fs := Mem()
+	r := fs.raft("h")
+	must(t, fs.MkdirAll(part, 0o755))
+	f, err := r.Create(dir + "/" + snapshotFlag)
+	must(t, err)
+	_, err = f.Write([]byte("damaged"))
+	must(t, errors.Join(err, f.Close()))
+	if err := fs.Failed(); err != nil {
+		t.Fatal(err)
+	}
+	if f, err = r.Open(dir + "/" + snapshotFlag); err != nil {
+		t.Fatal(err)
+	}
+	content, err := io.ReadAll(f)
+	must(t, err)
+	var s pb.Snapshot
+	if sum := md5.Sum(content[8:]); !bytes.Equal(sum[8:], content[:8]) || s.Unmarshal(content[8:]) != nil || s.Index != 10 {
+		t.Errorf("flag %x holds a snapshot at %d; want 10 with its sum", content, s.Index)
 	}
 }

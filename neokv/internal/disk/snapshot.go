@@ -2,11 +2,13 @@ package disk
 
 import (
 	"bytes"
+	"crypto/md5"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
+	"path/filepath"
 	"regexp"
 	"strconv"
 
@@ -32,20 +34,19 @@ const (
 // snapshotName is how a snapshot's path ends: region, replica, index.
 var snapshotName = regexp.MustCompile(`snapshot-(\d+)-\d+/snapshot-([0-9A-F]{16})/snapshot-[0-9A-F]{16}\.gbsnap$`)
 
-// openSnapshot opens a snapshot's file to be read. In place of a damaged file it returns one that dragonboat can read
-// without ending the process. If the replica has all that the snapshot holds, that file is one that dragonboat leaves
+// openSnapshot opens a snapshot's file to be read. In place of a damaged file, or of one that is not there, it returns one
+// that dragonboat can read without ending the process. If the replica has all that the snapshot holds, that file is one that dragonboat leaves
 // of an installed snapshot. Else the store is fenced, and what dragonboat does with the file has no effect any more.
 func (r *raftFS) openSnapshot(name string) (lvfs.File, error) {
 	f, err := r.fs.Open(r.path(name))
-	if err != nil {
-		return nil, err
+	if err == nil {
+		x := &raftFile{File: f}
+		if x.head, err = snapshotHead(x); err == nil {
+			x.off = 0
+			return x, nil
+		}
+		err = errors.Join(fmt.Errorf("%s: damaged: %w", name, err), f.Close())
 	}
-	x := &raftFile{File: f}
-	if x.head, err = snapshotHead(x); err == nil {
-		x.off = 0
-		return x, nil
-	}
-	err = errors.Join(fmt.Errorf("%s: damaged: %w", name, err), f.Close())
 	m := snapshotName.FindStringSubmatch(name)
 	if m != nil && r.spare != nil {
 		region, _ := strconv.ParseUint(m[1], 10, 64)
@@ -112,14 +113,41 @@ func (r *raftFS) standIn(data []byte) (lvfs.File, error) {
 	all = append(all, block...)
 	all = binary.BigEndian.AppendUint32(all, crc32.ChecksumIEEE(block))
 	all = append(all, make([]byte, snapshotTailBytes)...)
-	name := fmt.Sprintf("stand-in-%d", len(data))
+	return r.inMemory(fmt.Sprintf("stand-in-%d", len(data)), all)
+}
+
+// inMemory opens a file with this content, to be read.
+func (r *raftFS) inMemory(name string, content []byte) (lvfs.File, error) {
 	f, err := r.flags.Create(name)
 	if err == nil {
-		_, err = f.Write(all)
+		_, err = f.Write(content)
 		err = errors.Join(err, f.Close())
 	}
 	if err != nil {
 		return nil, err
 	}
 	return r.flags.Open(name)
+}
+
+// snapshotFlag is a file in the folder of a snapshot of which dragonboat may have made no record yet. It holds what is
+// to be recorded. All that dragonboat reads of it, at a start, is the snapshot's index, which the folder's name has, too.
+const snapshotFlag = "dragonboat.snapshot.message"
+
+// flagFolder is how the path of the folder with a snapshotFlag ends.
+var flagFolder = regexp.MustCompile(`snapshot-([0-9A-F]{16})$`)
+
+// openFlag opens a snapshotFlag to be read, as dragonboat would have written it. dragonboat ends the process if the file
+// is damaged, so it gets one that is made anew.
+func (r *raftFS) openFlag(name string) (lvfs.File, error) {
+	m := flagFolder.FindStringSubmatch(filepath.ToSlash(filepath.Dir(name)))
+	if _, err := r.Stat(name); err != nil || m == nil {
+		return nil, errors.Join(err, notExist("open", name))
+	}
+	index, _ := strconv.ParseUint(m[1], 16, 64)
+	message, err := (&pb.Snapshot{Index: index, Term: 1}).Marshal()
+	if err != nil {
+		return nil, err
+	}
+	sum := md5.Sum(message)
+	return r.inMemory("flag-"+m[1], append(sum[8:], message...))
 }
