@@ -37,8 +37,11 @@ const EventForms = "rate PLAN, rate of GROUP PLAN, a Redis command such as FLUSH
 func ParseEvent(text string) (ScheduledEvent, error) {
 	at, what, _ := strings.Cut(strings.TrimSpace(text), " ")
 	e, wrong := newEvent(at, what)
-	for i := range wrong {
-		wrong[i] = fmt.Errorf("at %q: %w", text, wrong[i])
+	for i, err := range wrong {
+		if err == errPassword {
+			text = at // of the rest nobody knows which word it is
+		}
+		wrong[i] = fmt.Errorf("at %q: %w", text, err)
 	}
 	return e, errors.Join(wrong...)
 }
@@ -65,10 +68,34 @@ func newEvent(at, what string) (e ScheduledEvent, wrong problems) {
 		wrong.check(err != nil || e.rate.Open(), "rate 0: a group does not become a closed loop")
 	case slices.Contains(fault.Verbs(), fault.Verb(words[0])): // none of these is a Redis command
 		e.fault = true
+	case hasPassword(words):
+		wrong.add(errPassword)
 	default:
 		e.command = words
 	}
 	return e, wrong
+}
+
+var errPassword = errors.New("the command has a password, which results would show")
+
+// hasPassword reports whether a command is one of those with a password.
+func hasPassword(words []string) bool {
+	has := func(names ...string) bool {
+		return slices.ContainsFunc(words[1:], func(word string) bool {
+			return slices.Contains(names, strings.ToLower(word))
+		})
+	}
+	switch strings.ToLower(words[0]) {
+	case "auth":
+		return true
+	case "hello", "migrate":
+		return has("auth", "auth2")
+	case "acl":
+		return has("setuser")
+	case "config":
+		return has("requirepass", "masterauth", "masteruser", "tls-key-file-pass", "tls-client-key-file-pass")
+	}
+	return false
 }
 
 // Hurts reports whether the event is a fault.

@@ -277,3 +277,22 @@ func TestEventsRefused(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestEventsHaveNoPassword refuses commands with a password, in words that do not repeat it.
+func TestEventsHaveNoPassword(t *testing.T) {
+	for _, command := range []string{"AUTH pw", "auth u pw", "HELLO 3 AUTH u pw", "CONFIG SET maxmemory 0 RequirePass pw",
+		"CONFIG SET masterauth pw", "MIGRATE a 1 k 0 9 AUTH pw", "MIGRATE a 1 k 0 9 AUTH2 u pw", "ACL SETUSER u >pw"} {
+		_, err := ParseEvent("5s " + command)
+		_, read := ReadSchedule("events.yaml", []byte("- {at: 5s, do: '"+command+"'}"))
+		for _, err := range []error{err, read} {
+			if err == nil || !strings.Contains(err.Error(), "has a password") || strings.Contains(err.Error(), "pw") {
+				t.Errorf("%s: %v", command, err)
+			}
+		}
+	}
+	for _, command := range []string{"HELLO 3", "CONFIG SET appendfsync no", "MIGRATE a 1 k 0 9", "ACL WHOAMI"} {
+		if _, err := ParseEvent("5s " + command); err != nil {
+			t.Errorf("%s: %v", command, err)
+		}
+	}
+}

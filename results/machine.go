@@ -18,8 +18,7 @@ import (
 // calls it afterwards, so that the header has the settings of the Go runtime that are in force then.
 func NewHeader() Header {
 	return Header{
-		Format: Format, Started: time.Now().UTC(), Command: slices.Clone(os.Args), Build: thisBuild(),
-		Machine: thisMachine(),
+		Format: Format, Started: time.Now().UTC(), Build: thisBuild(), Machine: thisMachine(),
 	}
 }
 

@@ -362,9 +362,8 @@ func TestRecord(t *testing.T) {
 func TestHeader(t *testing.T) {
 	h := NewHeader()
 	m := h.Machine
-	if h.Format != Format || h.Started.IsZero() || len(h.Command) == 0 || h.Build.Go == "" || m.Cores < 1 ||
-		m.GCPercent < 1 ||
-		m.MemoryBytes < 1<<20 || m.OS == "" || m.Kernel == "" {
+	if h.Format != Format || h.Started.IsZero() || h.Command != nil || h.Build.Go == "" || m.Cores < 1 ||
+		m.GCPercent < 1 || m.MemoryBytes < 1<<20 || m.OS == "" || m.Kernel == "" {
 		t.Errorf("header %+v", h)
 	}
 	d, err := ProbeFolder(t.TempDir())

@@ -21,6 +21,8 @@ type Arm struct {
 	Text string // as the user wrote it
 	// Set are settings of NeoKV, name=value; Env are variables of its process.
 	Set, Env []string
+	// Secrets are settings of NeoKV that only its process may see. ParseArm leaves them in Text, Set and Env.
+	Secrets  []string
 	Profile  string
 	Program  string // the neokv to run; empty for this one
 	Revision string // of git: build the neokv to run from it
@@ -119,8 +121,8 @@ func (a Arm) startable(inMemory bool) children.Startable {
 	case a.Redis != "":
 		return children.Redis{Cluster: a.Cluster, Durability: a.Redis}
 	}
-	return children.NeoKV{Program: a.Program, Profile: a.Profile, Set: a.Set, Env: a.Env, InMemory: inMemory,
-		Password: a.Password}
+	return children.NeoKV{Program: a.Program, Profile: a.Profile, Set: a.Set, Env: a.Env, Secrets: a.Secrets,
+		InMemory: inMemory, Password: a.Password}
 }
 
 // Build builds the program of an arm that names a revision of the git repository that dir is in, into the folder to.

@@ -17,6 +17,7 @@ type child struct {
 	program string
 	args    []string
 	env     []string // beside the environment of this process
+	piped   string   // what it reads from pipePath; empty for no pipe
 	ports   []int    // of a redis-server: for clients, and for other nodes
 
 	cmd   *exec.Cmd
@@ -41,7 +42,7 @@ func (c *child) start(dir string) (err error) {
 	c.cmd = exec.Command(c.program, c.args...)
 	c.cmd.Dir, c.cmd.Stdout, c.cmd.Stderr = dir, c.log, c.log
 	c.cmd.Env = append(os.Environ(), c.env...)
-	release, err := startGuarded(c.cmd)
+	release, err := c.startPiped()
 	if err != nil {
 		return errors.Join(missing(c.program, err), c.log.Close())
 	}
@@ -52,6 +53,30 @@ func (c *child) start(dir string) (err error) {
 		c.log.Close()
 	}()
 	return nil
+}
+
+// pipePath is where a process finds what is piped to it: the first file that it inherits besides the usual three.
+const pipePath = "/dev/fd/3"
+
+// startPiped starts the process, with a pipe to it if it needs one.
+func (c *child) startPiped() (release func(), err error) {
+	if c.piped == "" {
+		return startGuarded(c.cmd)
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer read.Close()
+	c.cmd.ExtraFiles = []*os.File{read}
+	if release, err = startGuarded(c.cmd); err != nil {
+		return nil, errors.Join(err, write.Close())
+	}
+	go func() { // a pipe holds little, and the process may end before it reads
+		defer write.Close()
+		_, _ = io.WriteString(write, c.piped)
+	}()
+	return release, nil
 }
 
 // reason says how a process has ended, with the end of its output.

@@ -138,8 +138,8 @@ func isEmpty(t *testing.T, dir string) bool {
 // A NeoKV on a folder with data serves it again behind a stop, with other settings, a password and free ports.
 func TestNeoKV(t *testing.T) {
 	dir, data := t.TempDir(), t.TempDir()
-	what := NeoKV{Program: neokv(t), Profile: "small", Data: data,
-		Set: []string{"redis.requirepass=secret", "cluster.regions=4"}, Password: "secret"}
+	what := NeoKV{Program: neokv(t), Profile: "small", Data: data, Set: []string{"cluster.regions=4"},
+		Secrets: []string{"redis.requirepass=secret"}, Password: "secret"}
 	for round := range 2 {
 		r := begin(t, dir, what)
 		if got := ask(t, r, r.Proxy(), "GET", "key"); round == 1 && got != "kept" {

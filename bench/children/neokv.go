@@ -19,7 +19,10 @@ type NeoKV struct {
 	Data     string
 	InMemory bool     // keep the data in memory; Data is empty then
 	Env      []string // variables beside the environment of this process
-	Password string   // redis.requirepass, if the settings have one
+	// Secrets are settings, name=value, that others must not see: they are neither arguments of the process nor in its
+	// environment, but come through a pipe.
+	Secrets  []string
+	Password string // redis.requirepass, if the settings have one
 }
 
 func (n NeoKV) String() string {
@@ -65,6 +68,10 @@ func (n NeoKV) start(ctx context.Context, r *Running) error {
 		args = append(args, "--set", set)
 	}
 	c := &child{program: program, args: args, env: n.Env}
+	if len(n.Secrets) > 0 {
+		c.args = append(c.args, "--set-from", pipePath)
+		c.piped = strings.Join(n.Secrets, "\n") + "\n"
+	}
 	if err := r.spawn(ctx, c); err != nil {
 		return err
 	}

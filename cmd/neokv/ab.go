@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -87,7 +86,7 @@ type abFlags struct {
 
 func abCommand(p process) *cobra.Command {
 	var f abFlags
-	var a, b string
+	var a, b armValue
 	var control, together bool
 	c := &cobra.Command{
 		Use:   "ab",
@@ -114,10 +113,10 @@ goes to a file beside that one.`,
 	flags.IntVar(&f.rounds, "rounds", 10, "`n` rounds, in each of which each arm has a block")
 	flags.DurationVar(&f.budget, "budget", 0, "begin no new round after so long; 0 is no limit")
 	flags.StringVar(&f.profile, "profile", "default", "`profile` of all arms that name none")
-	flags.StringArrayVar(&f.set, "set", nil, "change a setting in all arms of NeoKV, `name=value`; may be repeated")
+	setFlags(flags, &f.set, "change a setting in all arms of NeoKV")
 	flags.BoolVar(&f.mem, "mem", false, "keep the data in memory")
-	flags.StringVar(&a, "a", "", "`arm` A")
-	flags.StringVar(&b, "b", "", "`arm` B")
+	flags.Var(&a, "a", "`arm` A")
+	flags.Var(&b, "b", "`arm` B")
 	for _, arm := range []string{"a", "b"} {
 		if err := flags.SetAnnotation(arm, mayBeEmpty, nil); err != nil {
 			panic(err)
@@ -127,7 +126,7 @@ goes to a file beside that one.`,
 	flags.BoolVar(&together, "together", false,
 		"measure the arms of a round at the same time; wants a --rate that leaves the machine room")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		plan, err := f.plan(c, p, a, b)
+		plan, err := f.plan(c, p, string(a), string(b))
 		if err == nil && together && !plan.Load.Groups[0].Rate.Open() {
 			err = &usageError{"--together: want a --rate, or the arms share the machine by chance"}
 		}
@@ -135,7 +134,7 @@ goes to a file beside that one.`,
 			return err
 		}
 		plan.Control, plan.Together = control, together
-		run, path, err := f.measure(c.Context(), p, c.Name(), plan)
+		run, path, err := f.measure(c, p, plan)
 		if run == nil {
 			return err
 		}
@@ -173,15 +172,18 @@ func (f *abFlags) plan(c *cobra.Command, p process, textA, textB string) (*ab.Pl
 	}
 	plan.Load = o
 	for _, arm := range []*ab.Arm{&plan.A, &plan.B} {
-		if arm.Password = r.Load.Password; arm.NeoKV() {
+		switch {
+		case !arm.NeoKV():
+			arm.Password = r.Load.Password
+		case arm.Password == "": // another program: its profile may differ
 			arm.Password = r.Redis.RequirePass
 		}
 	}
 	return plan, nil
 }
 
-// complete gives an arm of NeoKV the profile, the settings and the workload of all arms. It checks the settings if this
-// program is to run the arm.
+// complete gives an arm of NeoKV the profile, the settings and the workload of all arms, and hides its secrets. It
+// checks the settings if this program is to run the arm.
 func (f *abFlags) complete(arm *ab.Arm, c *cobra.Command, p process) error {
 	if !arm.NeoKV() {
 		return nil
@@ -191,11 +193,13 @@ func (f *abFlags) complete(arm *ab.Arm, c *cobra.Command, p process) error {
 	}
 	arm.Set = slices.Concat(f.set, arm.Set)
 	if arm.Program == "" && arm.Revision == "" {
-		_, err := profiles.Resolve(profiles.ValueSources{Profile: arm.Profile, Env: p.env, Set: arm.Set})
+		r, err := profiles.Resolve(profiles.ValueSources{Profile: arm.Profile, Env: p.env, Set: arm.Set})
 		if err != nil {
 			return err
 		}
+		arm.Password = r.Redis.RequirePass
 	}
+	hideSecrets(arm, p.env)
 	for _, flag := range givenSettings(c.Flags()) {
 		if flag.Setting == "load.workload" { // settings may follow from it
 			arm.Set = append(arm.Set, flag.Setting+"="+flag.Value)
@@ -206,8 +210,8 @@ func (f *abFlags) complete(arm *ab.Arm, c *cobra.Command, p process) error {
 
 // measure builds what has to be built, runs the plan and keeps every block in a file. It returns what it has when it is
 // interrupted, and nil if it has no round.
-func (f *abFlags) measure(ctx context.Context, p process, verb string, plan *ab.Plan) (run *compare.Turns,
-	path string, err error) {
+func (f *abFlags) measure(c *cobra.Command, p process, plan *ab.Plan) (run *compare.Turns, path string, err error) {
+	ctx := c.Context()
 	defer tuneGenerator(os.Getenv)()
 	if f.budget > 0 {
 		plan.Until = time.Now().Add(f.budget)
@@ -225,13 +229,13 @@ func (f *abFlags) measure(ctx context.Context, p process, verb string, plan *ab.
 			return nil, "", err
 		}
 	}
-	path = cmp.Or(f.out, results.DefaultPath(verb, time.Now()))
+	path = cmp.Or(f.out, results.DefaultPath(c.Name(), time.Now()))
 	file, err := os.Create(path)
 	if err != nil {
 		return nil, "", err
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	h := compare.TurnsHeader{Format: compare.FileFormat, Started: time.Now(), Command: withoutSecrets(os.Args),
+	h := compare.TurnsHeader{Format: compare.FileFormat, Started: time.Now(), Command: commandLine(c),
 		A: plan.A.String(), B: plan.B.String(), Control: plan.Control, Seed: plan.Load.Seed}
 	keep := func(line any) error { return results.WriteLine(file, "file of blocks", line) }
 	if err := keep(h); err != nil {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -151,7 +150,7 @@ func (f *benchFlags) run(c *cobra.Command, p process) (err error) {
 		}
 		defer tuneGenerator(os.Getenv)()
 	}
-	if o.Header, err = header(cluster, r); err != nil {
+	if o.Header, err = header(c, cluster, r); err != nil {
 		return err
 	}
 	return load(c.Context(), p, f.plain, o, out, path)
@@ -182,19 +181,6 @@ func (f *benchFlags) parse(c *cobra.Command, p process) (r *profiles.Resolved, c
 		_, wrong[3] = f.options(c, profiles.LoadKnobs{})
 	}
 	return r, config, o, errors.Join(wrong[:]...)
-}
-
-// withoutSecrets returns a command line without the values of secret settings, so that a result file may keep it.
-func withoutSecrets(args []string) []string {
-	args = slices.Clone(args)
-	fields := settings.Fields(&profiles.Profile{})
-	for i, arg := range args {
-		name, _, ok := strings.Cut(strings.TrimPrefix(arg, "--set="), "=")
-		if f, err := settings.Find(fields, strings.TrimSpace(name)); ok && err == nil && f.Secret {
-			args[i] = arg[:strings.LastIndex(arg, name)+len(name)] + "=(set)"
-		}
-	}
-	return args
 }
 
 // workloadList lists the workloads for the help.
@@ -275,9 +261,9 @@ func (f *benchFlags) targets(c *cobra.Command) ([]string, error) {
 
 // header returns the header of the result file, with what is in force when the load begins. For a booted cluster that
 // includes its profile, settings, shape and folder. cluster is nil for a target that runs already.
-func header(cluster *neokv.Cluster, r *profiles.Resolved) (results.Header, error) {
+func header(c *cobra.Command, cluster *neokv.Cluster, r *profiles.Resolved) (results.Header, error) {
 	h := results.NewHeader()
-	h.Command = withoutSecrets(h.Command)
+	h.Command = commandLine(c)
 	if cluster == nil {
 		return h, nil
 	}

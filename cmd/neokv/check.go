@@ -30,6 +30,7 @@ type checkFlags struct {
 	baseline, renew, against string
 	prove, profile           string
 	set, env                 []string
+	command                  []string // the command line as the history may keep it
 	maxRegression            string
 	budget                   time.Duration
 	inconclusive, only       string
@@ -74,8 +75,9 @@ Exit status: 0 pass, 3 regression, 4 inconclusive (only with --inconclusive fail
 	flags.StringVar(&f.against, "against", "",
 		"`arm` to time this build beside: program=PATH or revision=GIT (default the baseline's commit)")
 	flags.StringVar(&f.profile, "profile", "default", "`profile` of the timed part")
-	flags.StringArrayVar(&f.set, "set", nil, "change a setting in the timed part, `name=value`; may be repeated")
-	flags.StringArrayVar(&f.env, "env", nil, "a variable of the process of this build, `NAME=VALUE`; may be repeated")
+	setFlags(flags, &f.set, "change a setting in the timed part")
+	flags.Var(&listValue{into: &f.env, kind: "NAME=VALUE", hide: profiles.ShownVariable}, "env",
+		"a variable of the process of this build, `NAME=VALUE`; may be repeated")
 	flags.StringVar(&f.maxRegression, "max-regression", "5%", "`percent` of CPU time per operation that may not pass, such as 5%")
 	flags.DurationVar(&f.budget, "budget", 3*time.Minute, "how long the timed part takes; as long again before it fails")
 	flags.StringVar(&f.inconclusive, "inconclusive", "pass", "`pass|fail`: what to do when nobody can tell: pass or fail")
@@ -85,6 +87,7 @@ Exit status: 0 pass, 3 regression, 4 inconclusive (only with --inconclusive fail
 	flags.StringVar(&f.summary, "summary", "", "append a summary in Markdown to this `file`, too")
 	flags.StringVar(&f.history, "history", "", "append the figures of this build to this history, a `file`, too")
 	c.RunE = func(c *cobra.Command, _ []string) error {
+		f.command = commandLine(c)
 		switch {
 		case f.renew != "":
 			if err := onlyFlags(c.Flags(), "renew", "runs"); err != nil {
@@ -93,7 +96,7 @@ Exit status: 0 pass, 3 regression, 4 inconclusive (only with --inconclusive fail
 			return f.makeBaseline(c.Context(), p)
 		case f.prove != "":
 			if err := onlyFlags(c.Flags(), "prove", "runs", "only", "baseline", "budget", "max-regression", "profile",
-				"set"); err != nil {
+				"set", "set-from"); err != nil {
 				return err
 			}
 			return f.tryGate(c.Context(), p)
@@ -258,12 +261,16 @@ func (f *checkFlags) parse(p process) (b *gate.Baseline, t *gate.Timed, err erro
 	for _, e := range f.env {
 		wrong.check(strings.Contains(e, "="), "--env %s: want NAME=VALUE", e)
 	}
-	_, err = profiles.Resolve(profiles.ValueSources{Profile: f.profile, Env: p.env, Set: f.set})
+	r, err := profiles.Resolve(profiles.ValueSources{Profile: f.profile, Env: slices.Concat(p.env, f.env), Set: f.set})
 	wrong.add(err)
+	wrong.check(err != nil || r.Redis.RequirePass == "",
+		"redis.requirepass: clusters of check listen on loopback and take no password")
+	f.set, _ = profiles.Split(f.set)
+	f.env, _ = profiles.SplitVariables(f.env)
 	arm, err := ab.ParseArm(f.against)
 	wrong.check(err == nil, "--against: %v", err)
 	wrong.check(err != nil || arm.NeoKV() && arm.Set == nil && arm.Env == nil && arm.Profile == "",
-		"--against %s: want program=PATH or revision=GIT", f.against)
+		"--against %s: want program=PATH or revision=GIT", shownArm(f.against))
 	if f.against == "" && b != nil {
 		arm.Revision = b.Build.Commit
 	}
@@ -386,7 +393,7 @@ func (f *checkFlags) keep(b *gate.Baseline, t *gate.Timed, o *gate.Outcome, h re
 	if f.history == "" {
 		return nil
 	}
-	h.Command = withoutSecrets(h.Command)
+	h.Command = f.command
 	var entries []history.Entry
 	add := func(name, profile string, set []string, findings []gate.Finding) error {
 		e := history.Entry{Header: h, Case: name, Warnings: o.Warnings}

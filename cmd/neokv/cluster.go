@@ -27,7 +27,7 @@ type clusterFlags struct {
 func (f *clusterFlags) register(c *cobra.Command, port, proxyPort int) {
 	flags := c.Flags()
 	flags.StringVar(&f.profile, "profile", "default", "`profile`: an embedded one by name, or the path of a YAML file")
-	flags.StringArrayVar(&f.set, "set", nil, "change a setting, `name=value`; may be repeated")
+	setFlags(flags, &f.set, "change a setting")
 	settingFlag(flags, "stores", "cluster.stores")
 	settingFlag(flags, "replicas", "cluster.replicas")
 	settingFlag(flags, "regions", "cluster.regions")

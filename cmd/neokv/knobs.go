@@ -27,7 +27,7 @@ func (f *tuneFlags) parseKnobs(r *profiles.Resolved, resolve func(set []string) 
 	}
 	var wrong []error
 	complain := func(text string, err error) {
-		wrong = append(wrong, &usageError{fmt.Sprintf("--knob %s: %v", text, err)})
+		wrong = append(wrong, &usageError{fmt.Sprintf("--knob %s: %v", profiles.Shown(text), err)})
 	}
 	for _, text := range f.knobs {
 		k, err := parseKnob(text, r)

@@ -25,7 +25,7 @@ func main() {
 	ctx := stopSignals(context.Background())
 	stderr := &screen{File: os.Stderr}
 	tuneProcess(os.Getenv, stderr)
-	os.Exit(run(ctx, process{os.Environ(), os.Stdin, os.Stdout, stderr}, os.Args[1:]))
+	os.Exit(run(ctx, process{environment(), os.Stdin, os.Stdout, stderr}, os.Args[1:]))
 }
 
 // sameSignal is how long after the first signal another one counts as the same: timeout(1) sends two at once.

@@ -68,6 +68,6 @@ func showProfileCommand(p process) *cobra.Command {
 			return w.Flush()
 		},
 	}
-	c.Flags().StringArrayVar(&set, "set", nil, "change a setting, `name=value`; may be repeated")
+	setFlags(c.Flags(), &set, "change a setting")
 	return c
 }

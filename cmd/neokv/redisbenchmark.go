@@ -57,7 +57,7 @@ Ctrl-C ends the run and prints the rounds that are complete.`,
 	flags.DurationVar(&f.spread, "spread", time.Second,
 		"how long NeoKV's own generator sends each test over all slots; 0 leaves that out")
 	flags.StringVar(&f.profile, "profile", "default", "`profile` of NeoKV, by name or the path of a YAML file")
-	flags.StringArrayVar(&f.set, "set", nil, "change a setting of NeoKV, `name=value`; may be repeated")
+	setFlags(flags, &f.set, "change a setting of NeoKV")
 	flags.StringVar(&f.dir, "dir", "", "`folder` for data, on the disk to measure (default the system's temporary one)")
 	flags.StringVar(&f.format, "format", "table", "`format` of the output: "+strings.Join(redisbenchmark.Formats, ", "))
 	c.RunE = func(c *cobra.Command, args []string) error { return f.run(c, p, args) }
@@ -85,8 +85,9 @@ func (f *redisBenchmarkFlags) parse(args, env []string) (o redisbenchmark.Option
 	var wrong mistakes
 	o = redisbenchmark.Options{
 		Rounds: f.rounds, Cluster: f.cluster, Durability: children.Durability(f.durability), Spread: f.spread, Dir: f.dir,
-		NeoKV: children.NeoKV{Profile: f.profile, Set: f.set},
+		NeoKV: children.NeoKV{Profile: f.profile},
 	}
+	o.NeoKV.Set, _ = profiles.Split(f.set) // neither side has a password
 	wrong.check(f.rounds >= 1 && f.rounds <= 1000, "--rounds %d: want 1 to 1000", f.rounds)
 	wrong.check(slices.Contains(children.Durabilities, o.Durability), "--durability %s: want none, everysec or always",
 		f.durability)

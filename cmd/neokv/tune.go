@@ -66,7 +66,7 @@ A knob is setting=value,value,... or setting=from..to. An objective is max throu
 	flags.BoolVar(&f.cold, "cold", false, "begin each trial with its data files out of the page cache; Linux only")
 	flags.BoolVar(&f.around, "around", false, "try the winner on loads near this one, too, and name the worst case")
 	flags.StringVar(&f.profile, "profile", "default", "`profile` that is the default of all trials")
-	flags.StringArrayVar(&f.set, "set", nil, "change a setting in all trials, `name=value`; may be repeated")
+	setFlags(flags, &f.set, "change a setting in all trials")
 	flags.StringVar(&f.resume, "resume", "", "go on with this `file`, by the plan that it has")
 	flags.StringVar(&f.newProfile, "write-profile", "", "write the chosen settings to this `file`, for --profile")
 	c.RunE = func(c *cobra.Command, _ []string) error { return f.run(c, p) }
@@ -196,8 +196,9 @@ func (f *tuneFlags) plan(c *cobra.Command, p process) (*tuning.StudyPlan, error)
 	wrong.add(err)
 	h := results.NewHeader()
 	plan := &tuning.StudyPlan{Format: tuning.FileFormat, Started: time.Now(),
-		Command: withoutSecrets(os.Args), Build: h.Build, Machine: h.Machine, Profile: f.profile, Set: f.set,
-		Budget: f.budget, Block: f.block, Warmup: o.Warmup, Seed: o.Seed, Cold: f.cold, Around: f.around}
+		Command: commandLine(c), Build: h.Build, Machine: h.Machine, Profile: f.profile, Budget: f.budget,
+		Block: f.block, Warmup: o.Warmup, Seed: o.Seed, Cold: f.cold, Around: f.around}
+	plan.Set, _ = profiles.Split(f.set) // the clusters of tune have no password
 	plan.Objective, err = parseObjective(f.objective)
 	wrong.add(err)
 	if f.subject != "" {

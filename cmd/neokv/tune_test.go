@@ -182,7 +182,7 @@ func TestTuneUsage(t *testing.T) {
 		"--knob raft.rtt: want name=value,value,... or name=from..to",
 		"--knob raft.max_inflight=4: raft.max_inflight is there twice",
 		"--knob engine.l0_compaction=16,80: 80: ",
-		"--knob redis.requirepass=a: it makes nothing faster or slower",
+		"--knob redis.requirepass=(set): it makes nothing faster or slower",
 		`--objective "max p99": want max throughput, or min with one of p50`,
 		`--subject "p99<10": limit "10": want a time such as 5ms`,
 		`--subject "foo<1": "foo" is unknown`,
