@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/cespare/xxhash/v2"
+
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -17,7 +19,8 @@ import (
 //	redis_zset_score  ... the same with tag 6 ...  [version u64][place]
 //	redis_zset_rank   ... the same with tag 9 ...  [version u64][kind u8][place]
 //
-// A place is [score 8][member]: see AppendPlace.
+// A place is [score 8][member]: see AppendPlace. The subkey of a field or a member is [hash u32][name]: see
+// AppendElement.
 //
 // The length before the user key keeps keys of one slot from being prefixes of each other; so the subkeys of one
 // version of one collection are one contiguous range.
@@ -30,6 +33,8 @@ const (
 	UserKeyOffset = PrefixLen + 2 + 4
 	// VersionLen is the length of the version between user key and subkey.
 	VersionLen = 8
+	// HashLen is the length of the hash with which the subkey of a field or a member begins.
+	HashLen = 4
 )
 
 // AppendPrefix appends the PrefixLen bytes with which every key of Redis data in keyspace ks begins.
@@ -55,11 +60,22 @@ func AppendMetadata(dst []byte, slot topology.Slot, user []byte) []byte {
 }
 
 // AppendCollection appends the prefix of all keys of one version of a collection, in Data, ZSetScore or ZSetRank.
-// Subkeys and score keys follow by appending: the field or member, the index of a list or of a piece (u64), or score
-// and member.
+// Subkeys and score keys follow by appending: the field or member (AppendElement), the index of a list or of a piece
+// (u64), or score and member.
 func AppendCollection(dst []byte, ks Keyspace, slot topology.Slot, user []byte, version uint64) []byte {
 	return binary.BigEndian.AppendUint64(AppendUserKey(dst, ks, slot, user), version)
 }
+
+// AppendElement appends the subkey of a field of a hash, or of a member of a set or a sorted set. So elements lie in
+// the order of their hashes, evenly spread over all numbers, whatever their names have in common: a random number leads
+// to a random element, and a hash says how far a listing has come, whatever is added and removed meanwhile. All
+// collections have the same order, so unions and intersections go through them side by side.
+func AppendElement(dst, name []byte) []byte {
+	return append(binary.BigEndian.AppendUint32(dst, ElementHash(name)), name...)
+}
+
+// ElementHash returns the upper half of a name's XXH64, with the seed 0.
+func ElementHash(name []byte) uint32 { return uint32(xxhash.Sum64(name) >> 32) }
 
 // AppendPlace appends a member's place in the order of a sorted set: score and member. The places of -0 and 0 have the
 // same score, since Redis takes the two as equal and then orders by member. The value of a score key has the sign.

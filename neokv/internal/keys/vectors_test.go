@@ -56,6 +56,7 @@ type golden struct {
 		User      unhex  `json:"user_key"`
 		Version   uint64 `json:",string"`
 		ListIndex uint64 `json:"list_index,string"`
+		Name      unhex  `json:"name"`
 		Sub       unhex  `json:"sub_key"`
 		Hex       unhex
 		Value     unhex
@@ -203,6 +204,8 @@ func TestVectorsOfRedisKeys(t *testing.T) {
 		if c.Type == "list" || c.Type == "string" {
 			sub = binary.BigEndian.AppendUint64(nil, c.ListIndex)
 			equal(t, "list index", sub, c.Sub)
+		} else {
+			equal(t, "subkey of a name", AppendElement(nil, c.Name), c.Sub)
 		}
 		key := tagged(t, c.Type+" subkey", Data,
 			func(dst []byte) []byte { return append(dst, subkeyOf(slot, c.User, c.Version, sub)...) }, c.Hex)
@@ -349,7 +352,7 @@ func TestOwnLayouts(t *testing.T) {
 		{"store identity key", AppendStoreIdentity(nil), "0401"},
 		{"store identity", (&StoreIdentity{Cluster: [16]byte{0: 0xaa, 15: 0xbb},
 			Store: 2}).Append(nil),
-			"01" + "00000008" + "aa0000000000000000000000000000bb" + "00000002"},
+			"01" + "00000009" + "aa0000000000000000000000000000bb" + "00000002"},
 		{"region state key", AppendRegionState(nil, 7), "04028000000000000007"},
 		{"region state", goldenState.Append(nil),
 			"04" + "0000000000000001" + "0000000000000002" + "0000000000000003" + "0000000000000004" +

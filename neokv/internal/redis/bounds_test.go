@@ -156,7 +156,7 @@ func TestPartialFlushWithinABatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.scenario(`hgetall foo => ["b" "2"]
-		hgetall bar => ["a" "1" "b" "2"]`)
+		hgetall bar => ["b" "2" "a" "1"]`)
 }
 
 // TestTwoKeysOfOneVersion: a region that another one was merged into has keys with the same version. What the Writer

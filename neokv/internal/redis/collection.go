@@ -16,6 +16,9 @@ import (
 //
 //	[data key ...][version u64] [subkey]  ->  value
 //
+// The subkey of an element with a name, a field or a member, begins with the name's hash, so such elements are in the
+// order of their hashes (keys.AppendElement).
+//
 // A read command:
 //
 //	var c collection
@@ -68,6 +71,7 @@ type collection struct {
 
 	key   []byte      // an element's storage key: the front, which all elements share, and the subkey used last
 	front int         // length of the front, which ends with the version
+	hash  int         // length of the hash in a subkey: keys.HashLen, or 0 for a list or a long string
 	bound []byte      // scratch for upper bounds
 	kept  *subkeyList // all elements, if they are kept in memory
 
@@ -84,7 +88,7 @@ type collection struct {
 var touchedBytes = 8 << 20
 
 // touch returns how much of that bound an element takes.
-func (c *collection) touch(sub, value []byte) int { return c.front + len(sub) + len(value) }
+func (c *collection) touch(name, value []byte) int { return c.front + c.hash + len(name) + len(value) }
 
 // open opens a key's collection of type t to read it. If the key holds another type, open returns false and appends
 // Redis's error to out.
@@ -157,16 +161,27 @@ func (c *collection) start(slot topology.Slot, user []byte, t keys.Type, rec *re
 	if rec.live {
 		c.Metadata = rec.Metadata
 	}
+	if t != keys.List && t != keys.String {
+		c.hash = keys.HashLen
+	}
 	c.front = keys.UserKeyOffset + len(user) + keys.VersionLen
 	c.key = keys.AppendCollection(s.take(c.front), keys.Data, slot, user, c.Version)
 	c.bound = s.take(c.front)
 }
 
-// at returns the storage key of an element in the data keyspace. It is valid until the next call on c.
-func (c *collection) at(sub []byte) []byte { return c.in(keys.Data, sub) }
+// at returns the storage key of an element in the data keyspace, by its name, or by its index in a list or a long
+// string. It is valid until the next call on c.
+func (c *collection) at(name []byte) []byte {
+	if c.hash == 0 {
+		return c.in(keys.Data, name)
+	}
+	c.key = keys.AppendElement(c.key[:c.front], name)
+	c.key[0] = byte(keys.Data)
+	return c.key
+}
 
-// in returns the storage key of an element in the data keyspace or in redis_zset_score. It is valid until the next call
-// on c.
+// in returns the storage key of a subkey in the data keyspace, or of a place in redis_zset_score. It is valid until the
+// next call on c.
 func (c *collection) in(ks keys.Keyspace, sub []byte) []byte {
 	c.key = append(c.key[:c.front], sub...)
 	c.key[0] = byte(ks)
@@ -181,43 +196,23 @@ func (c *collection) get(sub []byte) (value []byte, ok bool, err error) {
 	return c.from.Get(c.at(sub))
 }
 
-// elements is an iterator over elements in the order of their subkeys. The caller must close it before the call ends.
+// elements is an iterator over elements in the order of their subkeys, or of their places. The caller must close it
+// before the call ends.
 type elements struct {
 	*engine.Iter
-	front int
+	front, hash int
 }
 
-// sub is the subkey of the element that the iterator stands on. It is valid until the iterator moves.
+// sub is the subkey of the element that the iterator stands on, or its place. It is valid until the iterator moves.
 func (e elements) sub() []byte { return e.Key()[e.front:] }
 
-// ordered goes over the elements of the data keyspace in the order of their subkeys. It is an iterator, or a list of
-// subkeys in memory, which has no values.
-type ordered interface {
-	First() bool
-	Last() bool
-	Next() bool
-	SeekGE(key []byte) bool
-	SeekLT(key []byte) bool
-	Valid() bool
-	Key() []byte
-	sub() []byte
-	ValueAndErr() ([]byte, error)
-	Error() error
-	Close() error
-}
-
-// ordered returns all elements.
-func (c *collection) ordered() (ordered, error) {
-	if c.kept != nil {
-		return c.kept.over(c), nil
-	}
-	e, err := c.elements(keys.Data, nil, nil)
-	return e, err
-}
+// name is the name of the element that the iterator stands on, or its index: the subkey without the hash. It is valid
+// until the iterator moves.
+func (e elements) name() []byte { return e.Key()[min(e.front+e.hash, len(e.Key())):] }
 
 // elements returns an iterator over the elements with subkeys in [from, to), in the data keyspace or in
 // redis_zset_score. A nil bound is none. The iterator shows the elements as they are now.
-func (c *collection) elements(ks keys.Keyspace, from, to []byte) (elements, error) {
+func (c *collection) elements(ks keys.Keyspace, from, to []byte) (_ elements, err error) {
 	// The engine's tables still hold elements that were popped from the head. The iterator begins after them.
 	if c.Type == keys.List && from == nil {
 		head := subkey(c.Head)
@@ -230,13 +225,17 @@ func (c *collection) elements(ks keys.Keyspace, from, to []byte) (elements, erro
 		c.bound = append(c.bound, to...)
 	}
 	c.bound[0] = byte(ks)
-	it, err := c.from.Iter(c.in(ks, from), c.bound)
-	return elements{it, c.front}, err
+	e := elements{front: c.front}
+	if ks == keys.Data {
+		e.hash = c.hash
+	}
+	e.Iter, err = c.from.Iter(c.in(ks, from), c.bound)
+	return e, err
 }
 
 // each calls f with the elements of the data keyspace whose subkeys are not below from, in order, until f returns
 // false. The arguments of f are valid during the call.
-func (c *collection) each(from []byte, f func(sub, value []byte) bool) (err error) {
+func (c *collection) each(from []byte, f func(name, value []byte) bool) (err error) {
 	e, err := c.elements(keys.Data, from, nil)
 	if err != nil {
 		return err
@@ -246,7 +245,7 @@ func (c *collection) each(from []byte, f func(sub, value []byte) bool) (err erro
 		if err != nil {
 			return errors.Join(err, e.Close())
 		}
-		if !f(e.sub(), value) {
+		if !f(e.name(), value) {
 			break
 		}
 	}
@@ -276,10 +275,11 @@ func (w *Writer) put(c *collection, sub, value []byte) (added bool, err error) {
 // insert stores an element that certainly does not exist.
 func (w *Writer) insert(c *collection, sub, value []byte) error {
 	w.grow(c, 1)
+	key := c.at(sub)
 	if c.Type == keys.Set {
-		w.pops.inserted(c, sub, false)
+		w.pops.inserted(c, key[c.front:], false)
 	}
-	return w.set(c, sub, value)
+	return w.Batch.Set(key, value)
 }
 
 // grow counts n new elements. With the first element a collection gets its version.
@@ -288,9 +288,6 @@ func (w *Writer) grow(c *collection, n uint64) {
 		c.Version = max(w.VersionBase, w.State.LastVersion) + 1
 		w.State.LastVersion = c.Version
 		binary.BigEndian.PutUint64(c.key[c.front-keys.VersionLen:c.front], c.Version)
-	}
-	if c.Version == w.choice.version {
-		w.choice.version = 0
 	}
 	c.Size += n
 	c.changed = true
@@ -314,10 +311,11 @@ func (w *Writer) drop(c *collection, sub []byte) (there bool, err error) {
 func (w *Writer) erase(c *collection, sub []byte) error {
 	c.Size--
 	c.changed = true
+	key := c.at(sub)
 	if c.Type == keys.Set {
-		w.pops.removed(c, sub)
+		w.pops.removed(c, key[c.front:])
 	}
-	return w.Batch.Delete(c.at(sub))
+	return w.Batch.Delete(key)
 }
 
 // close keeps the collection's record as it is now; the batch gets it with Finish at the latest. A collection without

@@ -32,9 +32,9 @@ func TestStoredBytes(t *testing.T) {
 	var vectors struct {
 		MetadataValue []storedElement `json:"metadata_value"`
 		Subkey        []struct {
-			Type, Version, Hex, Value string
-			UserKey                   string `json:"user_key"`
-			SubKey                    string `json:"sub_key"`
+			Type, Version, Hex, Value, Name string
+			UserKey                         string `json:"user_key"`
+			SubKey                          string `json:"sub_key"`
 		}
 	}
 	if err := json.Unmarshal(b, &vectors); err != nil {
@@ -86,7 +86,11 @@ func TestStoredBytes(t *testing.T) {
 		}
 		d.w.VersionBase = version - 1
 		key := text(v.UserKey)
-		add(d, key, text(v.SubKey), text(v.Value))
+		name := text(v.Name)
+		if v.Type == "list" {
+			name = text(v.SubKey)
+		}
+		add(d, key, name, text(v.Value))
 		for n := range vectors.MetadataValue[i].Size[0] - '1' {
 			add(d, key, "other "+strconv.Itoa(int(n)), "x")
 		}

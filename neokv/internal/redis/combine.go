@@ -11,10 +11,10 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file has unions, intersections and differences of sets and sorted sets. Members are stored in order, so a union
-// goes through its inputs side by side, and its result comes in the same order. At most maxSideBySide inputs are open
-// at a time. If there are more, or if members of one input must be looked up in the others, the result is made window
-// by window. A window has the next members of the result, or candidates for it, up to a bound of memory. The code goes
+// This file has unions, intersections and differences of sets and sorted sets. All keep their members in the same
+// order, that of subkeys, so a union goes through its inputs side by side. At most maxSideBySide inputs are open at a
+// time. If there are more, or if members of one input must be looked up in the others, the result is made window by
+// window. A window has the next members of the result, or candidates for it, up to a bound of memory. The code goes
 // through all inputs for a window, some inputs at a time, hands the window on, and begins the next one. So memory stays
 // bounded, however many inputs there are and however large they are.
 
@@ -58,8 +58,8 @@ type input struct {
 	weight        float64
 }
 
-// combination makes a result of inputs: it calls f with the members of the result, in order, until f returns false. The
-// arguments of f are valid during the call.
+// combination makes a result of inputs: it calls f with the members of the result, in the order of their subkeys, until
+// f returns false. The arguments of f are valid during the call.
 type combination func(x *inputs, f func(member []byte, score float64) (more bool, err error)) error
 
 // openInputs loads the records of some keys. If one of them is not of the type that t says, it returns false, and
@@ -94,17 +94,17 @@ func (x *inputs) open(some []input) []collection {
 	return x.opened
 }
 
-// window is some members in order, with their scores.
+// window is some members in order, by their subkeys, with their scores.
 type window struct {
-	members []byte
-	ends    []int
-	scores  []float64
-	most    int  // bytes
-	cut     bool // there may be more members behind
+	subs   []byte
+	ends   []int
+	scores []float64
+	most   int  // bytes
+	cut    bool // there may be more members behind
 }
 
 func (w *window) reset(most int) {
-	w.members, w.ends, w.scores, w.most, w.cut = w.members[:0], w.ends[:0], w.scores[:0], most, false
+	w.subs, w.ends, w.scores, w.most, w.cut = w.subs[:0], w.ends[:0], w.scores[:0], most, false
 }
 
 func (w *window) at(i int) []byte {
@@ -112,33 +112,36 @@ func (w *window) at(i int) []byte {
 	if i > 0 {
 		start = w.ends[i-1]
 	}
-	return w.members[start:w.ends[i]]
+	return w.subs[start:w.ends[i]]
 }
 
 // add adds the next member, unless the window is full.
-func (w *window) add(member []byte, score float64) (more bool) {
+func (w *window) add(sub []byte, score float64) (more bool) {
 	const beside = 16
-	if len(w.members)+beside*len(w.ends) >= w.most {
+	if len(w.subs)+beside*len(w.ends) >= w.most {
 		w.cut = true
 		return false
 	}
-	w.members = append(w.members, member...)
-	w.ends, w.scores = append(w.ends, len(w.members)), append(w.scores, score)
+	w.subs = append(w.subs, sub...)
+	w.ends, w.scores = append(w.ends, len(w.subs)), append(w.scores, score)
 	return true
 }
 
 // each calls f with the members until f returns false.
 func (w *window) each(f func(member []byte, score float64) (bool, error)) (more bool, err error) {
 	for i, score := range w.scores {
-		if more, err := f(w.at(i), score); err != nil || !more {
+		if more, err := f(nameIn(w.at(i)), score); err != nil || !more {
 			return false, err
 		}
 	}
 	return true, nil
 }
 
-// behind returns the smallest subkey that is larger than a member.
-func behind(dst, member []byte) []byte { return append(append(dst[:0], member...), 0) }
+// behind returns the smallest subkey that is larger than another.
+func behind(dst, sub []byte) []byte { return append(append(dst[:0], sub...), 0) }
+
+// nameIn returns the member in its subkey.
+func nameIn(sub []byte) []byte { return sub[min(keys.HashLen, len(sub)):] }
 
 // union is the combination of all members that any input has.
 func (x *inputs) union(f func(member []byte, score float64) (bool, error)) error {
@@ -170,25 +173,25 @@ func (x *inputs) sort() {
 }
 
 func (x *inputs) unionOfFew(f func(member []byte, score float64) (bool, error)) error {
-	var member []byte
+	var last []byte
 	var total float64
 	begun, more := false, true
 	err := merge(x.open(x.all), nil, func(i int, sub []byte, score float64) (_ bool, err error) {
 		score = weighted(score, x.all[i].weight)
-		if begun && bytes.Equal(sub, member) {
+		if begun && bytes.Equal(sub, last) {
 			total = x.aggregate(total, score)
 			return true, nil
 		}
 		if begun {
-			if more, err = f(member, total); err != nil || !more {
+			if more, err = f(nameIn(last), total); err != nil || !more {
 				return false, err
 			}
 		}
-		begun, member, total = true, append(member[:0], sub...), score
+		begun, last, total = true, append(last[:0], sub...), score
 		return true, nil
 	})
 	if err == nil && begun && more {
-		_, err = f(member, total)
+		_, err = f(nameIn(last), total)
 	}
 	return err
 }
@@ -280,13 +283,13 @@ func (x *inputs) sift(found *window, some []input, have bool) (err error) {
 		}
 		probes = append(probes, p)
 	}
-	n, end := 0, 0 // how many members stay, and their bytes
+	n, end := 0, 0 // how many members stay, and the bytes of their subkeys
 	for i := 0; err == nil && i < len(found.ends); i++ {
-		member, score, stays := found.at(i), found.scores[i], true
+		sub, score, stays := found.at(i), found.scores[i], true
 		for k := range probes {
 			var there bool
 			var other float64
-			if there, other, err = probes[k].score(member); err != nil || there != have {
+			if there, other, err = probes[k].score(sub); err != nil || there != have {
 				if stays = false; have && probes[k].ended { // the input has none of the following members either
 					found.cut, i = false, len(found.ends)
 				}
@@ -297,20 +300,20 @@ func (x *inputs) sift(found *window, some []input, have bool) (err error) {
 			}
 		}
 		if stays {
-			end += copy(found.members[end:], member)
+			end += copy(found.subs[end:], sub)
 			found.ends[n], found.scores[n] = end, score
 			n++
 		}
 	}
-	found.members, found.ends, found.scores = found.members[:end], found.ends[:n], found.scores[:n]
+	found.subs, found.ends, found.scores = found.subs[:end], found.ends[:n], found.scores[:n]
 	for i := range probes {
 		err = errors.Join(err, probes[i].Close())
 	}
 	return err
 }
 
-// probe tells whether an input has a member. Callers ask for members in ascending order, so a probe goes through its
-// input at most once, and seeks at most once for each question.
+// probe tells whether an input has a member. Callers ask for members in the order of subkeys, so a probe goes through
+// its input at most once, and seeks at most once for each question.
 type probe struct {
 	set      *collection
 	elements // stands on the first member that is not below the last one asked for
@@ -318,19 +321,19 @@ type probe struct {
 	ended    bool // the input has nothing from the last one asked for on
 }
 
-func (p *probe) score(member []byte) (there bool, score float64, err error) {
+func (p *probe) score(sub []byte) (there bool, score float64, err error) {
 	switch {
 	case p.ended:
 		return false, 0, nil
 	case !p.begun:
-		p.begun, p.ended = true, !p.SeekGE(p.set.at(member))
-	case bytes.Compare(p.sub(), member) < 0: // often the next one is the member
-		p.ended = !p.Next() || bytes.Compare(p.sub(), member) < 0 && !p.SeekGE(p.set.at(member))
+		p.begun, p.ended = true, !p.SeekGE(p.set.in(keys.Data, sub))
+	case bytes.Compare(p.sub(), sub) < 0: // often the next one is the member
+		p.ended = !p.Next() || bytes.Compare(p.sub(), sub) < 0 && !p.SeekGE(p.set.in(keys.Data, sub))
 	}
 	if p.ended {
 		return false, 0, p.Error()
 	}
-	if !bytes.Equal(p.sub(), member) {
+	if !bytes.Equal(p.sub(), sub) {
 		return false, 0, nil
 	}
 	value, err := p.ValueAndErr()
@@ -340,10 +343,10 @@ func (p *probe) score(member []byte) (there bool, score float64, err error) {
 	return err == nil, score, err
 }
 
-// merge calls f with the members of some inputs, in order, from a subkey on or from the first if it is nil, until f
+// merge calls f with the subkeys of some inputs, in order, from one on or from the first if from is nil, until f
 // returns false. It calls f with a member of several inputs once for each, in the order of the inputs.
 func merge(sets []collection, from []byte,
-	f func(i int, member []byte, score float64) (more bool, err error)) (err error) {
+	f func(i int, sub []byte, score float64) (more bool, err error)) (err error) {
 	var h heads
 	var opened []elements
 	for i := range sets {
@@ -374,7 +377,7 @@ type head struct {
 // heads are a binary heap: the parent of the head at i is at (i-1)/2, and comes before it.
 type heads []head
 
-func (h heads) merge(sets []collection, f func(i int, member []byte, score float64) (bool, error)) error {
+func (h heads) merge(sets []collection, f func(i int, sub []byte, score float64) (bool, error)) error {
 	for i := len(h) - 1; i >= 0; i-- {
 		h.sink(i)
 	}

@@ -333,8 +333,8 @@ func parseScoreKey(k keys.RedisKey) (version uint64, score float64, member []byt
 }
 
 // subkeyOf returns the key of a field of a hash, or of a member of a set or a sorted set.
-func subkeyOf(slot topology.Slot, user []byte, version uint64, sub []byte) []byte {
-	return append(keys.AppendCollection(nil, keys.Data, slot, user, version), sub...)
+func subkeyOf(slot topology.Slot, user []byte, version uint64, name []byte) []byte {
+	return keys.AppendElement(keys.AppendCollection(nil, keys.Data, slot, user, version), name)
 }
 
 // scoreKeyOf returns the key of an entry of a sorted set in the score index.

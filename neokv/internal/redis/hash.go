@@ -102,7 +102,7 @@ var hashCommands = []*Command{
 		Name: "hscan", Arity: -3, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: hscan,
 		Tips: []string{"nondeterministic_output"},
 		Doc: Doc{"Lists the fields of a hash with their values part by part, from a cursor.", "2.8.0", "hash",
-			"O(1) for every call, O(N) for all calls of one listing, N being the size of the hash; up to 1024 " +
+			"O(1) for every call, O(N) for all calls of one listing, N being the size of the hash; up to 128 " +
 				"fields are one part."},
 	},
 }

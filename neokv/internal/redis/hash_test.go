@@ -233,7 +233,7 @@ func TestRandomFields(t *testing.T) {
 	oneGoroutine(t)
 	d := newRegion(t)
 	seed := rand.Uint64()
-	d.r.choice.Rand = rand.New(rand.NewPCG(seed, 0))
+	d.r.chance = rand.New(rand.NewPCG(seed, 0))
 	for _, c := range []struct {
 		name string
 		n    int
@@ -292,88 +292,93 @@ func TestRandomFields(t *testing.T) {
 	}
 }
 
-// TestHashScan: a hash of up to 1,024 fields is one part. Of a larger one what is there throughout is returned,
-// whatever else comes and goes, whether cursors are remembered or not.
+// TestHashScan: a hash of up to 128 fields is one part. Of a larger one a part has as many fields as COUNT says, and
+// what is there throughout is returned once, whatever else comes and goes: also the field that was returned last.
 func TestHashScan(t *testing.T) {
 	oneGoroutine(t)
 	d := newRegion(t)
 	d.fill("small", scanWhole)
-	if v := d.must(2, "hscan", "small", "0", "count", "1"); len(v.Items[1].Items) != 2*scanWhole ||
+	if v := d.must(2, "hscan", "small", "7", "count", "1"); len(v.Items[1].Items) != 2*scanWhole ||
 		string(v.Items[0].Text) != "0" {
 		t.Errorf("a small hash: cursor %s, %d items", v.Items[0], len(v.Items[1].Items))
 	}
 	const n = 3000
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
-	for _, places := range []*Cursors{nil, new(Cursors)} {
-		d.r.Cursors = places
-		d.scenario("del h => " + map[bool]string{true: "0", false: "1"}[places == nil])
-		d.fill("h", n)
-		stay := map[string]bool{}
-		for i := range n {
-			if i%2 == 0 {
-				stay[fmt.Sprint("f", i)] = true
-			}
+	d.fill("h", n)
+	stay := map[string]bool{}
+	for i := range n {
+		if i%2 == 0 {
+			stay[fmt.Sprint("f", i)] = true
 		}
-		met := map[string]int{}
-		cursor, calls := "0", 0
-		for {
-			v := d.must(2, "hscan", "h", cursor, "count", "100")
-			fields := texts(v.Items[1])
-			for i := 0; i < len(fields); i += 2 {
-				met[fields[i]]++
-			}
-			calls++
-			if cursor = string(v.Items[0].Text); cursor == "0" {
-				break
-			}
-			if calls == 1 && (len(fields) != 200) {
-				t.Errorf("%d fields with their values, want 100", len(fields)/2)
-			}
-			f := random.IntN(n) | 1
-			if last := fields[len(fields)-2]; (calls == 5 || places != nil && calls%5 == 0) && !stay[last] {
-				// The one that the cursor stands for.
-				d.must(2, "hdel", "h", last)
-			}
-			d.must(2, "hdel", "h", fmt.Sprint("f", f))
-			d.must(2, "hset", "h", fmt.Sprint("f", random.IntN(n)|1), "new")
-			if calls > 500 {
-				t.Fatalf("seed %d: no end", seed)
-			}
+	}
+	met := map[string]int{}
+	cursor, calls := "0", 0
+	for {
+		v := d.must(2, "hscan", "h", cursor, "count", "100")
+		fields := texts(v.Items[1])
+		for i := 0; i < len(fields); i += 2 {
+			met[fields[i]]++
 		}
-		for f := range stay {
-			if met[f] == 0 || places != nil && met[f] > 1 {
-				t.Errorf("seed %d: field %s, which was there throughout, is met %d times", seed, f, met[f])
-			}
+		calls++
+		if cursor = string(v.Items[0].Text); cursor == "0" {
+			break
 		}
-		v := d.must(2, "hscan", "h", "12345", "match", "f1*", "count", "1000") // no cursor of anybody's
+		if after, err := strconv.ParseUint(cursor, 10, 64); err != nil || after >= 1<<53 {
+			t.Errorf("cursor %s", cursor)
+		}
+		if len(fields) != 200 {
+			t.Errorf("%d fields with their values, want 100", len(fields)/2)
+		}
+		if last := fields[len(fields)-2]; calls%5 == 0 && !stay[last] {
+			d.must(2, "hdel", "h", last)
+		}
+		d.must(2, "hdel", "h", fmt.Sprint("f", random.IntN(n)|1))
+		d.must(2, "hset", "h", fmt.Sprint("f", random.IntN(n)|1), "new")
+		if calls > 500 {
+			t.Fatalf("seed %d: no end", seed)
+		}
+	}
+	for f := range stay {
+		if met[f] != 1 {
+			t.Errorf("seed %d: field %s, which was there throughout, is met %d times", seed, f, met[f])
+		}
+	}
+	// No cursor of anybody's, and one of a program with larger cursors.
+	for _, cursor := range []string{"12345", "18446744069414584321"} {
+		v := d.must(2, "hscan", "h", cursor, "match", "f1*", "count", "1000")
 		if len(v.Items[1].Items) == 0 {
-			t.Error("an unknown cursor finds nothing")
-		}
-		for _, f := range texts(v.Items[1]) {
-			if strings.HasPrefix(f, "f") && !strings.HasPrefix(f, "f1") {
-				t.Errorf("MATCH f1* lets %s through", f)
-			}
+			t.Errorf("cursor %s finds nothing", cursor)
 		}
 	}
 }
 
-// TestWritesChooseByTheEntry: what a write draws follows from the log entry alone.
-func TestWritesChooseByTheEntry(t *testing.T) {
-	draw := func(w *Writer, index, base uint64) (n [3]uint64) {
-		w.Index, w.VersionBase = index, base
-		for i := range n {
-			n[i] = w.random().Uint64()
+// TestScanWhileDeleting: a client that deletes all that a part of a listing returned, before it asks for the next part,
+// is returned every element.
+func TestScanWhileDeleting(t *testing.T) {
+	oneGoroutine(t)
+	for _, c := range []struct {
+		scan, remove string
+		values       int
+	}{{"sscan s", "srem s", 1}, {"hscan h", "hdel h", 2}, {"zscan z", "zrem z", 2}} {
+		d := newRegion(t)
+		d.makeOf(samples()[1].names)
+		left := len(samples()[1].names)
+		for cursor, calls := "0", 0; calls == 0 || cursor != "0"; calls++ {
+			v := d.must(2, append(strings.Fields(c.scan), cursor, "count", "30")...)
+			cursor = string(v.Items[0].Text)
+			items := texts(v.Items[1])
+			for i := 0; i < len(items); i += c.values {
+				left--
+				d.must(2, append(strings.Fields(c.remove), items[i])...)
+			}
+			if calls > 100 {
+				t.Fatalf("%s: no end", c.scan)
+			}
 		}
-		return n
-	}
-	var a, b Writer
-	first := draw(&a, 5, 77)
-	if draw(&b, 4, 77); draw(&b, 5, 77) != first {
-		t.Error("two replicas draw differently")
-	}
-	if draw(&a, 6, 77) == first || first[0] == first[1] {
-		t.Error("two entries, or two draws, are alike")
+		if left != 0 {
+			t.Errorf("%s: %d elements are left", c.scan, left)
+		}
 	}
 }
 

@@ -303,7 +303,7 @@ func TestListGap(t *testing.T) {
 		d.must(2, args...)
 		m, _ := d.list("l")
 		sub := subkey(m.Head + 1)
-		gone := subkeyOf(topology.SlotOf([]byte("l")), []byte("l"), m.Version, sub[:])
+		gone := append(keys.AppendCollection(nil, keys.Data, topology.SlotOf([]byte("l")), []byte("l"), m.Version), sub[:]...)
 		if err := d.write(func(w *Writer) error { return w.Batch.Delete(gone) }); err != nil {
 			t.Fatal(err)
 		}

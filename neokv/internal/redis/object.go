@@ -244,9 +244,9 @@ func (r *Reader) elementBytes(key []byte, rec *record, samples uint64) (uint64, 
 	var c collection
 	r.begin(&c, topology.SlotOf(key), key, rec, &r.opened)
 	looked, bytes := uint64(0), uint64(0)
-	err := c.each(nil, func(sub, value []byte) bool {
+	err := c.each(nil, func(name, value []byte) bool {
 		looked++
-		bytes += uint64(c.front + len(sub) + len(value))
+		bytes += uint64(c.front + c.hash + len(name) + len(value))
 		return looked < samples
 	})
 	if rec.Type == keys.ZSet { // once more in the score index, with the score in the key

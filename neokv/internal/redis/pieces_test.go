@@ -398,8 +398,8 @@ func TestLongStringsAreReadWhole(t *testing.T) {
 		write(func(w *Writer) error { // as the reclaimer does
 			for index := range uint64(10) {
 				sub := subkey(index)
-				if err := w.Batch.Delete(subkeyOf(topology.SlotOf([]byte("k")), []byte("k"), last,
-					sub[:])); err != nil {
+				front := keys.AppendCollection(nil, keys.Data, topology.SlotOf([]byte("k")), []byte("k"), last)
+				if err := w.Batch.Delete(append(front, sub[:]...)); err != nil {
 					return err
 				}
 			}

@@ -189,11 +189,15 @@ func (x *popCache) whole(c *collection, n uint64) (*subkeyList, error) {
 	}
 	k.due = 0
 	fits := true
-	err := c.each(nil, func(sub, _ []byte) bool {
-		x.insert(k, e, sub)
+	all, err := c.elements(keys.Data, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	for ok := all.First(); ok && fits; ok = all.Next() {
+		x.insert(k, e, all.sub())
 		fits = x.memory.room(0)
-		return fits
-	})
+	}
+	err = all.Close()
 	if n := uint64(e.subs.Len()); err == nil && fits && n != c.Size {
 		err = c.miscounted(n)
 	}
@@ -313,11 +317,8 @@ type subkeyList struct {
 	whole bool   // no bound: all of the collection
 	bound string // empty: nothing is known, unless whole is set
 
-	// at is where the list stands as an ordered, if valid is set.
-	at    btree.SetIter[string]
-	valid bool
-	key   []byte
-	front int
+	at    btree.SetIter[string] // where the list stands as an ordered
+	taken []byte                // a copy of the name there
 }
 
 // covers reports whether a subkey lies on the list's side of the bound: if the collection has it, so has the list.
@@ -325,45 +326,25 @@ func (x *subkeyList) covers(sub []byte, above bool) bool {
 	return x.whole || x.bound != "" && (string(sub) >= x.bound) == above
 }
 
-// over returns the list of all elements as an ordered, which makes their storage keys with c.
-func (x *subkeyList) over(c *collection) ordered {
-	x.front = c.front
-	x.key = append(x.key[:0], c.key[:c.front]...)
-	return x
-}
-
-// stand is what each method returns that moves the list: whether it stands on a subkey now.
-func (x *subkeyList) stand(there bool) bool {
-	if x.valid = there; there {
-		x.key = append(x.key[:x.front], x.at.Key()...)
-	}
-	return there
-}
-
 // The methods of ordered.
 
-func (x *subkeyList) Valid() bool { return x.valid }
-func (x *subkeyList) First() bool { return x.stand(x.at.First()) }
-func (x *subkeyList) Last() bool  { return x.stand(x.at.Last()) }
-func (x *subkeyList) Next() bool  { return x.stand(x.at.Next()) }
+func (x *subkeyList) First() bool          { return x.at.First() }
+func (x *subkeyList) Last() bool           { return x.at.Last() }
+func (x *subkeyList) Next() bool           { return x.at.Next() }
+func (x *subkeyList) Prev() bool           { return x.at.Prev() }
+func (x *subkeyList) Seek(sub []byte) bool { return x.at.Seek(string(sub)) }
 
-func (x *subkeyList) SeekGE(key []byte) bool {
-	front := x.key[:x.front]
-	if bytes.HasPrefix(key, front) {
-		return x.stand(x.at.Seek(string(key[x.front:])))
-	}
-	return x.stand(bytes.Compare(key, front) < 0 && x.at.First())
-}
-
-func (x *subkeyList) SeekLT(key []byte) bool {
-	if x.SeekGE(key) {
-		return x.stand(x.at.Prev())
+func (x *subkeyList) SeekBefore(sub []byte) bool {
+	if x.Seek(sub) {
+		return x.Prev()
 	}
 	return x.Last()
 }
 
-func (x *subkeyList) Key() []byte                  { return x.key }
-func (x *subkeyList) sub() []byte                  { return x.key[x.front:] }
+func (x *subkeyList) name() []byte {
+	x.taken = append(x.taken[:0], x.at.Key()[keys.HashLen:]...)
+	return x.taken
+}
 func (x *subkeyList) ValueAndErr() ([]byte, error) { return nil, nil }
 func (x *subkeyList) Error() error                 { return nil }
 func (x *subkeyList) Close() error                 { return nil }

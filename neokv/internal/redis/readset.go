@@ -157,7 +157,7 @@ func (s *ReadSet) read(c *Call) error {
 	front, begun := len(s.key), false
 	from, step := what.Elements(c.Args)
 	for place := from; place < len(c.Args) && s.count < maxReads; place += step {
-		s.key = append(s.key[:front], c.Args[place]...)
+		s.key = keys.AppendElement(s.key[:front], c.Args[place])
 		value, there, err := s.view.Get(s.key)
 		if err != nil {
 			return err
@@ -283,7 +283,7 @@ func (w *Writer) Expect(args [][]byte, set []byte) (rest []byte, err error) {
 		}
 		slot := topology.SlotOf(user)
 		if element {
-			k.Key = append(keys.AppendCollection(k.Key[:0], keys.Data, slot, user, version), args[place]...)
+			k.Key = keys.AppendElement(keys.AppendCollection(k.Key[:0], keys.Data, slot, user, version), args[place])
 		} else {
 			k.Key = keys.AppendMetadata(k.Key[:0], slot, user)
 		}

@@ -197,9 +197,6 @@ type Reader struct {
 	Ahead bool
 	// Hits counts the looked-up keys that exist, Misses those that do not.
 	Hits, Misses int
-	// Cursors remembers the cursors of HSCAN, SSCAN and ZSCAN. If it is nil, these search for the element that a cursor
-	// stands for.
-	Cursors *Cursors
 	// Halted, if it is not nil, returns why a long read of the region must end, nil if it may go on.
 	Halted func() error
 
@@ -207,9 +204,8 @@ type Reader struct {
 	key    []byte       // scratch for storage keys, at first in room
 	room   [96]byte
 	opened scratch
-	choice choice
-	found  []byte // scratch of scan
-	last   []byte
+	chance *rand.Rand // see Reader.random
+	found  []byte     // scratch of scan
 }
 
 // Writer gives write commands access to a region, at apply: to a batch, which reads its own writes, and to the region
@@ -236,7 +232,7 @@ type Writer struct {
 	key, value []byte // scratch
 	opened     scratch
 	records    [keptRecords]keptRecord
-	choice     choice // draws from numbers
+	chance     *rand.Rand // draws from numbers
 	numbers    rand.PCG
 	seeded     uint64 // apply index of the entry for which numbers was seeded
 	pops       popCache
@@ -284,7 +280,6 @@ func (w *Writer) Run(c *Command, args [][]byte, out *Reply) error {
 		err = over
 	}
 	w.opened.release()
-	w.choice.release()
 	w.key, w.value = kept(w.key, maxScratchBytes), kept(w.value, maxScratchBytes)
 	w.place = kept(w.place, maxScratchBytes)
 	if err == nil {
@@ -331,14 +326,12 @@ func (r *Reader) Execute(run *Run) error {
 	return nil
 }
 
-// release gives up the scratch memory that a large call has left, and forgets what holds for the present view only.
+// release gives up the scratch memory that a large call has left.
 func (r *Reader) release() {
 	if r.work != nil {
 		r.work.Halted, r.work = nil, nil
 	}
-	r.choice.release()
-	r.choice.version = 0
-	r.key, r.found, r.last = kept(r.key, maxScratchBytes), kept(r.found, maxScratchBytes), kept(r.last, maxScratchBytes)
+	r.key, r.found = kept(r.key, maxScratchBytes), kept(r.found, maxScratchBytes)
 }
 
 // scratch is memory for the collections of one call, kept for the next call.

@@ -369,6 +369,8 @@ func sound(all map[string]string) error {
 				return fmt.Errorf("string %q: a piece %x of %d bytes, its record says %+v", k.User, sub, len(value),
 					c.Metadata)
 			}
+		case c.Type != keys.List && ks == keys.Data && !bytes.Equal(sub, keys.AppendElement(nil, nameIn(sub))):
+			return fmt.Errorf("%v %q: subkey %x does not begin with the hash of its name", c.Type, k.User, sub)
 		case c.Type == keys.List && !c.orphan:
 			if i := binary.BigEndian.Uint64(sub); i < c.Head || i >= c.Tail {
 				return fmt.Errorf("list %q: an element at %d, its record says %d to %d", k.User, i, c.Head, c.Tail)

@@ -1,8 +1,7 @@
 package redis
 
 import (
-	"bytes"
-	"hash/fnv"
+	"encoding/binary"
 	"math"
 	"strconv"
 	"strings"
@@ -13,9 +12,9 @@ import (
 
 // This file has the cursors of SCAN, HSCAN, SSCAN and ZSCAN.
 
-// Cursors remembers for which keys or elements cursors stand. A cursor is a hash of the key or element after which a
-// listing goes on. If Cursors has forgotten a cursor, the caller must search for that key or element. The zero value is
-// empty. All methods may run concurrently.
+// Cursors remembers for which keys cursors of SCAN stand. A cursor has a hash of the key after which a listing goes on.
+// If Cursors has forgotten a cursor, the caller must search for that key. The zero value is empty. All methods may run
+// concurrently.
 type Cursors struct {
 	mu    sync.Mutex
 	known []knownCursor // one for each remainder of a cursor's hash
@@ -76,16 +75,16 @@ func ParseCursor(arg []byte) (uint64, bool) {
 	return n, true
 }
 
-// scanWhole is the size of a collection up to which HSCAN, SSCAN and ZSCAN return all of it at once, whatever COUNT
-// says.
-const scanWhole = 1024
+// scanWhole is the size of a collection up to which HSCAN, SSCAN and ZSCAN return all of it at once, whatever the
+// cursor and COUNT say. In Redis that is so for listpacks.
+const scanWhole = 128
 
 // scan runs HSCAN, SSCAN and ZSCAN. f appends an element, as so many values. The listing returns every element that
-// exists from the first call to the last. It goes through a large collection in the order of subkeys, and the cursor is
-// a hash of the subkey after which it goes on. If the cursor is forgotten, scan searches all elements for that subkey;
-// if the subkey is gone, too, scan begins anew.
+// exists from the first call to the last. It goes through a larger collection in the order of subkeys, and so of
+// hashes; the cursor is the hash with which it goes on. So nothing has to be remembered, and no element has to stay.
+// Elements of the same hash come together. A number that is no hash counts as one.
 func (r *Reader) scan(args [][]byte, t keys.Type, values int, out *Reply,
-	f func(c *collection, out *Reply, sub, value []byte)) error {
+	f func(c *collection, out *Reply, name, value []byte)) error {
 	cursor, ok := ParseCursor(args[2])
 	if !ok {
 		out.Error(ErrInvalidCursor)
@@ -119,30 +118,23 @@ func (r *Reader) scan(args [][]byte, t keys.Type, values int, out *Reply,
 	var from []byte
 	if c.Size <= scanWhole {
 		count = math.MaxInt64
-	} else if cursor != 0 {
-		after, err := r.behindCursor(&c, cursor)
-		if err != nil {
-			return err
-		}
-		if after != nil {
-			from = append(bytes.Clone(after), 0) // the next subkey there can be
-		}
+	} else {
+		from = binary.BigEndian.AppendUint32(nil, uint32(cursor))
 	}
 	found := r.aside(out)
-	n, next := 0, uint64(0)
-	err := c.each(from, func(sub, value []byte) bool {
-		if count == 0 { // there is more
-			next = c.cursorBehind(r.last)
-			if r.Cursors != nil {
-				r.Cursors.Note(next, r.last)
+	n, last, next := 0, uint32(0), uint64(0)
+	err := c.each(from, func(name, value []byte) bool {
+		if count <= 0 { // there is more
+			if hash := keys.ElementHash(name); hash != last {
+				next = uint64(hash)
+				return false
 			}
-			return false
 		}
 		if count--; count == 0 {
-			r.last = append(r.last[:0], sub...)
+			last = keys.ElementHash(name)
 		}
-		if pattern == nil || pattern.Match(sub, r.work) {
-			f(&c, &found, sub, value)
+		if pattern == nil || pattern.Match(name, r.work) {
+			f(&c, &found, name, value)
 			n += values
 		}
 		return !found.Full
@@ -167,29 +159,4 @@ func (r *Reader) aside(out *Reply) Reply {
 func (r *Reader) join(out, behind *Reply) {
 	out.Buf, out.Room, out.Full = append(out.Buf, behind.Buf...), behind.Room+len(out.Buf), out.Full || behind.Full
 	r.found = behind.Buf
-}
-
-// cursorBehind returns the cursor with which a listing goes on after an element.
-func (c *collection) cursorBehind(sub []byte) uint64 {
-	h := fnv.New64a()
-	h.Write(c.user)
-	h.Write([]byte{0})
-	h.Write(sub)
-	return max(h.Sum64(), 1)
-}
-
-// behindCursor returns the subkey after which a cursor goes on, nil if there is no such subkey any more.
-func (r *Reader) behindCursor(c *collection, cursor uint64) (after []byte, err error) {
-	if r.Cursors != nil {
-		if after = r.Cursors.After(cursor); after != nil {
-			return after, nil
-		}
-	}
-	err = c.each(nil, func(sub, _ []byte) bool {
-		if c.cursorBehind(sub) == cursor {
-			after = append([]byte{}, sub...)
-		}
-		return after == nil
-	})
-	return after, err
 }

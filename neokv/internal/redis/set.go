@@ -68,7 +68,7 @@ var setCommands = []*Command{
 		Name: "sscan", Arity: -3, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: sscan,
 		Tips: []string{"nondeterministic_output"},
 		Doc: Doc{"Lists the members of a set part by part, from a cursor.", "2.8.0", "set",
-			"O(1) for every call, O(N) for all calls of one listing, N being the size of the set; up to 1024 " +
+			"O(1) for every call, O(N) for all calls of one listing, N being the size of the set; up to 128 " +
 				"members are one part."},
 	},
 	{

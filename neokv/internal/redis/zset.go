@@ -180,7 +180,7 @@ var zsetCommands = []*Command{
 		Tips: []string{"nondeterministic_output"},
 		Doc: Doc{"Lists the members of a sorted set with their scores part by part, from a cursor.", "2.8.0", zsets,
 			"O(1) for every call, O(N) for all calls of one listing, N being the size of the sorted set; up to " +
-				"1024 members are one part."},
+				"128 members are one part."},
 	},
 	{
 		Name: "zunion", Arity: -3, Flags: FlagReadonly | FlagMovableKeys, Keys: countedKeys(1, "RO", "access"),

@@ -403,7 +403,7 @@ func (c *collection) countKeys(kind keys.RankKind, from, to []byte) (elements, e
 	c.key = append(append(c.key[:c.front], byte(kind)), from...)
 	c.key[0], c.bound[0] = byte(keys.ZSetRank), byte(keys.ZSetRank)
 	it, err := c.from.Iter(c.key, c.bound)
-	return elements{it, c.front}, err
+	return elements{Iter: it, front: c.front}, err
 }
 
 // count counts, by stepping over them, the members from one place up to another, which is excluded. A nil from is
@@ -577,6 +577,37 @@ func (c *collection) toPlace(e *elements, index, from uint64, rev bool) (ok, cou
 		ok = e.Next()
 	}
 	return ok, true, nil
+}
+
+// toRank moves an iterator over all members to the one of a rank, from the nearer end of its block or, if there are no
+// counts, of the sorted set.
+func (c *collection) toRank(e *elements, rank uint64) (ok bool, err error) {
+	var first, end []byte
+	at, n := uint64(0), c.Size
+	if c.Size >= countUntil {
+		first, end, at, n, ok, err = c.blockAt(rank)
+		if err != nil {
+			return false, err
+		}
+		if !ok {
+			at, n = 0, c.Size
+		}
+	}
+	if rank-at >= n/2 {
+		if end != nil {
+			ok = e.SeekLT(c.in(keys.ZSetScore, end))
+		} else {
+			ok = e.Last()
+		}
+		for n += at - 1; ok && n > rank; n-- {
+			ok = e.Prev()
+		}
+		return ok, nil
+	}
+	for ok = e.SeekGE(c.in(keys.ZSetScore, first)); ok && at < rank; at++ {
+		ok = e.Next()
+	}
+	return ok, nil
 }
 
 // miscounts is the error of counts that are wrong.

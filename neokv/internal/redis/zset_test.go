@@ -60,7 +60,7 @@ func (d *region) zsets() map[string]map[string]float64 {
 				if all[user] == nil {
 					all[user] = map[string]float64{}
 				}
-				all[user][string(sub)] = keys.Score([]byte(v))
+				all[user][string(nameIn(sub))] = keys.Score([]byte(v))
 			}
 			continue
 		}

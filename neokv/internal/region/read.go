@@ -29,9 +29,8 @@ type lease struct {
 // it throws its replies away and begins anew.
 type reader struct {
 	*core
-	proposer *proposer // moves the region time
-	base     time.Time // origin of the times in leases
-	cursors  redis.Cursors
+	proposer *proposer    // moves the region time
+	base     time.Time    // origin of the times in leases
 	stopped  func() error // why a long read must end, nil while it need not
 
 	lease atomic.Pointer[lease]
@@ -114,7 +113,7 @@ func (x *reader) read(run *redis.Run, deadline time.Time, anywhere bool) error {
 			return ErrBounds
 		}
 		rd := readers.Get().(*redis.Reader)
-		rd.Slots, rd.Legacy, rd.Cursors = bounds.Slots, x.legacy.Load(), &x.cursors
+		rd.Slots, rd.Legacy = bounds.Slots, x.legacy.Load()
 		rd.Ahead, rd.Hits, rd.Misses = false, 0, 0
 		rd.RegionTimeMS, rd.Region, rd.Index = x.regionTime.Load(), x.o.Region.ID, x.applied.Load()
 		rd.InstantMS = rd.RegionTimeMS
@@ -131,7 +130,7 @@ func (x *reader) read(run *redis.Run, deadline time.Time, anywhere bool) error {
 		good := (l == nil || x.stillValid(l)) && x.epoch.Load() == epoch
 		x.gate.leave()
 		ahead, instant, hits, misses := rd.Ahead, rd.InstantMS, rd.Hits, rd.Misses
-		rd.View, rd.Cursors, rd.Halted = nil, nil, nil
+		rd.View, rd.Halted = nil, nil
 		readers.Put(rd)
 		var ended *redis.Ended
 		switch {

@@ -102,6 +102,9 @@ func (l *listing) part(x *scanner, count int) {
 	}
 	v := x.must(call...)
 	l.cursor = string(v.Items[0].Text)
+	if n, err := strconv.ParseUint(l.cursor, 10, 64); err != nil || n >= 1<<53 {
+		x.t.Errorf("%s: cursor %s, which is no number below 2^53", l.scan, l.cursor)
+	}
 	for piece := range slices.Chunk(v.Items[1].Items, len(l.arguments(0))) {
 		l.last = string(piece[0].Text)
 		l.found[l.last] = true
@@ -135,8 +138,8 @@ func (l *listing) check(t *testing.T, step string) {
 }
 
 // TestScanOfLargeCollections: HSCAN, SSCAN and ZSCAN return every element that is there all the time, while others come
-// and go. They do so, too, if a leader moves or the cluster restarts between two calls, so that no store remembers the
-// cursor, and if the element after which the next call goes on is gone.
+// and go. They do so, too, if a leader moves or the cluster restarts between two calls, and if the element that was
+// returned last is gone.
 func TestScanOfLargeCollections(t *testing.T) {
 	notShort(t)
 	seed := rand.Uint64()
@@ -241,7 +244,7 @@ func (s *sim) moveLeader(t *testing.T, r topology.RegionID) {
 	t.Helper()
 	var from seam.StorePlace
 	until(t, "leader", func() bool { from, _ = s.leader(r); return from != nil })
-	to := s.nodes[int(from.ID())%len(s.nodes)] // each store in turn: one that has led before may know cursors
+	to := s.nodes[int(from.ID())%len(s.nodes)] // each store in turn
 	var asked time.Time
 	until(t, "other leader", func() bool {
 		if time.Since(asked) > 500*time.Millisecond { // Raft may ignore a request

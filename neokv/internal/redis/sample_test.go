@@ -1,0 +1,352 @@
+package redis
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"neokv.dev/neokv/internal/keys"
+)
+
+// sampled are the names of a collection.
+type sampled struct {
+	what  string
+	names []string
+}
+
+// samples are collections with names of many kinds, in no order. They are the same in every run.
+func samples() (all []sampled) {
+	random := rand.New(rand.NewPCG(36, 0))
+	add := func(what string, n int, name func(i int) string) {
+		var names []string
+		for i := range n {
+			names = append(names, name(i))
+		}
+		random.Shuffle(n, func(i, j int) { names[i], names[j] = names[j], names[i] })
+		all = append(all, sampled{what, names})
+	}
+	user := func(i int) string { return fmt.Sprint("user:", i+1) }
+	add("one apart", 1000, func(i int) string {
+		if i == 0 {
+			return "zebra"
+		}
+		return user(i - 1)
+	})
+	add("numbers", 1000, user)
+	add("just enough", pickExact+1, user)
+	add("longer and longer", 300, func(i int) string { return strings.Repeat("a", i) })
+	add("a few with other beginnings", 1000, func(i int) string {
+		if i < 20 {
+			return fmt.Sprintf("%c:%d", 'a'+i, i)
+		}
+		return fmt.Sprintf("user:{1000000}:%06d", i)
+	})
+	add("like hashes", 1000, func(i int) string { return fmt.Sprintf("%016x", random.Uint64()) })
+	add("different lengths", 1000, func(i int) string { return strings.Repeat(strconv.Itoa(i%7), 1+i/7) })
+	return all
+}
+
+// leastTimes and mostTimes bound how often an element may be drawn, as a multiple of the mean.
+const leastTimes, mostTimes = 0.45, 2.0
+
+// fair checks how often each of some names was drawn.
+func fair(t *testing.T, what string, names []string, times map[string]int) {
+	t.Helper()
+	draws := 0
+	for _, n := range times {
+		draws += n
+	}
+	mean := float64(draws) / float64(len(names))
+	rarest, commonest := names[0], names[0]
+	for _, name := range names {
+		if times[name] < times[rarest] {
+			rarest = name
+		}
+		if times[name] > times[commonest] {
+			commonest = name
+		}
+	}
+	least, most := float64(times[rarest])/mean, float64(times[commonest])/mean
+	t.Logf("%s: %d draws of %d: %.2f to %.2f times the mean", what, draws, len(names), least, most)
+	if least < leastTimes || most > mostTimes || len(times) > len(names) {
+		t.Errorf("%s: %.40q is drawn %.2f times as often as the mean, %.40q %.2f times", what, rarest, least, commonest,
+			most)
+	}
+}
+
+// uniform checks by chi-square that draws are as even as if all names were equally likely, but not more even: it is
+// within six standard deviations.
+func uniform(t *testing.T, what string, names []string, times map[string]int) {
+	t.Helper()
+	draws, square := 0, 0.0
+	for _, n := range times {
+		draws += n
+	}
+	mean := float64(draws) / float64(len(names))
+	for _, name := range names {
+		n := float64(times[name])
+		square += (n - mean) * (n - mean) / mean
+	}
+	free := float64(len(names) - 1)
+	t.Logf("%s: %d draws of %d: chi-square %.0f, %.0f degrees of freedom", what, draws, len(names), square, free)
+	if math.Abs(square-free) > 6*math.Sqrt(2*free) || len(times) > len(names) {
+		t.Errorf("%s: chi-square is %.0f with %.0f degrees of freedom", what, square, free)
+	}
+}
+
+// draw counts what a call returns that draws n elements, as often as is needed for so many draws.
+func (d *region) draw(draws, n int, call ...string) map[string]int {
+	times := map[string]int{}
+	for range draws / n {
+		v := d.must(2, call...)
+		if v.Kind == '$' {
+			times[string(v.Text)]++
+		}
+		for _, name := range texts(v) {
+			times[name]++
+		}
+	}
+	return times
+}
+
+// makeOf makes a set, a hash and a sorted set of some names: s, h and z.
+func (d *region) makeOf(names []string) {
+	d.addMembers("s", names)
+	for part := range slices.Chunk(names, 500) {
+		hset, zadd := []string{"hset", "h"}, []string{"zadd", "z"}
+		for i, name := range part {
+			hset, zadd = append(hset, name, "v"), append(zadd, strconv.Itoa(i%10), name)
+		}
+		d.must(2, hset...)
+		d.must(2, zadd...)
+	}
+}
+
+// TestDrawsAreFair: no element of a set or a hash is drawn much more often, or much less often, than the mean, whatever
+// the names are like. Members of sorted sets, and elements of small collections, are all equally likely. The draws are
+// the same in every run.
+func TestDrawsAreFair(t *testing.T) {
+	oneGoroutine(t)
+	const each = 150 // draws for each element
+	for _, c := range samples() {
+		t.Run(strings.ReplaceAll(c.what, " ", "-"), func(t *testing.T) {
+			d := newRegion(t)
+			seedDraws(d, 1)
+			d.makeOf(c.names)
+			n := each * len(c.names)
+			fair(t, "SRANDMEMBER", c.names, d.draw(n, 100, "srandmember", "s", "-100"))
+			fair(t, "HRANDFIELD", c.names, d.draw(n, 100, "hrandfield", "h", "-100"))
+			uniform(t, "ZRANDMEMBER", c.names, d.draw(n/10, 100, "zrandmember", "z", "-100"))
+			fair(t, "SRANDMEMBER of several", c.names, d.draw(n, 10, "srandmember", "s", "10"))
+			if c.what == "one apart" {
+				fair(t, "SRANDMEMBER of one", c.names, d.draw(n, 1, "srandmember", "s"))
+			}
+		})
+	}
+	t.Run("few", func(t *testing.T) {
+		for _, n := range []int{2, 3, 65, pickExact} {
+			names := samples()[1].names[:n]
+			d := newRegion(t)
+			seedDraws(d, 2)
+			d.makeOf(names)
+			for _, call := range []string{"srandmember s -100", "hrandfield h -100", "zrandmember z -100"} {
+				uniform(t, fmt.Sprint(call, " of ", n), names, d.draw(500*n, 100, strings.Fields(call)...))
+			}
+		}
+	})
+	t.Run("what is left of many", func(t *testing.T) {
+		var names []string
+		for i := range 4000 {
+			names = append(names, fmt.Sprint("user:", i))
+		}
+		d := newRegion(t)
+		seedDraws(d, 3)
+		d.makeOf(names)
+		var left []string
+		for i, name := range names {
+			if i >= 3000 || i%100 == 0 {
+				left = append(left, name)
+				continue
+			}
+			d.must(2, "srem", "s", name)
+			d.must(2, "zrem", "z", name)
+		}
+		fair(t, "SRANDMEMBER", left, d.draw(each*len(left), 100, "srandmember", "s", "-100"))
+		uniform(t, "ZRANDMEMBER", left, d.draw(10*len(left), 100, "zrandmember", "z", "-100"))
+	})
+}
+
+// TestPopsAreFair: SPOP is as fair as SRANDMEMBER, and makes the same choice where the members are in memory. What is
+// popped comes back.
+func TestPopsAreFair(t *testing.T) {
+	oneGoroutine(t)
+	for _, c := range samples() {
+		if c.what != "one apart" && c.what != "numbers" && c.what != "longer and longer" {
+			continue
+		}
+		t.Run(strings.ReplaceAll(c.what, " ", "-"), func(t *testing.T) {
+			with, without := newRegion(t), newRegion(t)
+			for _, d := range []*region{with, without} {
+				d.w.VersionBase = 36
+				d.addMembers("s", c.names)
+			}
+			times := map[string]int{}
+			for i := range 60 * len(c.names) {
+				popped := string(with.must(2, "spop", "s").Text)
+				times[popped]++
+				with.must(2, "sadd", "s", popped)
+				if i < 300 {
+					without.w.Forget()
+					if other := string(without.must(2, "spop", "s").Text); other != popped {
+						t.Fatalf("pop %d: %q in memory, %q in the engine", i, popped, other)
+					}
+					without.must(2, "sadd", "s", popped)
+				}
+			}
+			fair(t, "SPOP", c.names, times)
+		})
+	}
+}
+
+// TestDrawsOfAMillion: how likely elements are follows from their hashes, so it can be calculated: of a million names
+// none is more or less likely than is promised.
+func TestDrawsOfAMillion(t *testing.T) {
+	for _, name := range []string{"user:%d", "%d", "{tag}some:long:prefix:%09d:suffix", "%08x"} {
+		const n = 1_000_000
+		hashes := make([]uint64, n, n+pickSpread)
+		for i := range n {
+			hashes[i] = uint64(keys.ElementHash(fmt.Appendf(nil, name, i)))
+		}
+		slices.Sort(hashes)
+		for i := range pickSpread {
+			hashes = append(hashes, hashes[i]+1<<32)
+		}
+		least, most := math.Inf(1), 0.0
+		for i := range n { // an element is chosen from any of the gaps between the pickSpread elements around it
+			share := float64(hashes[i+pickSpread]-hashes[i]) / pickSpread / (1 << 32) * n
+			least, most = min(least, share), max(most, share)
+		}
+		t.Logf("%s: %.2f to %.2f times the mean", name, least, most)
+		if least < leastTimes || most > mostTimes {
+			t.Errorf("%s: %.2f to %.2f times the mean", name, least, most)
+		}
+	}
+}
+
+// TestNamesOfOneHash: names that have the same hash are different elements, and a scan returns all of them at once.
+func TestNamesOfOneHash(t *testing.T) {
+	oneGoroutine(t)
+	first := map[uint32]int{}
+	var same []string // pairs
+	for i := 0; len(same) < 20; i++ {
+		name := strconv.Itoa(i)
+		hash := keys.ElementHash([]byte(name))
+		if other, there := first[hash]; there {
+			same = append(same, strconv.Itoa(other), name)
+		}
+		first[hash] = i
+	}
+	d := newRegion(t)
+	names := slices.Clone(same)
+	for i := range 300 {
+		names = append(names, fmt.Sprint("user:", i))
+	}
+	d.makeOf(names)
+	for _, c := range []struct {
+		scan   string
+		values int
+	}{{"sscan s", 1}, {"hscan h", 2}, {"zscan z", 2}} {
+		var got []string
+		for cursor, calls := "0", 0; calls == 0 || cursor != "0"; calls++ {
+			if calls > len(names) {
+				t.Fatalf("%s: no end", c.scan)
+			}
+			v := d.must(2, append(strings.Fields(c.scan), cursor, "count", "1")...)
+			if cursor = string(v.Items[0].Text); len(cursor) > len("4294967295") {
+				t.Fatalf("%s: cursor %s", c.scan, cursor)
+			}
+			part := texts(v.Items[1])
+			for i := 0; i < len(part); i += c.values {
+				got = append(got, part[i])
+			}
+			if n := len(part) / c.values; n == 0 || n > 2 {
+				t.Errorf("%s: %d elements at once", c.scan, n)
+			}
+		}
+		slices.Sort(got)
+		if want := slices.Sorted(slices.Values(names)); !slices.Equal(got, want) {
+			t.Errorf("%s: %d elements, want %d, each once", c.scan, len(got), len(want))
+		}
+	}
+	for _, name := range same {
+		d.must(2, "srem", "s", name)
+	}
+	if got := len(texts(d.must(2, "smembers", "s"))); got != 300 {
+		t.Errorf("%d members are left, want 300", got)
+	}
+}
+
+// BenchmarkDraw measures one draw, in a read or an entry of its own, by the size of the collection and the kind of
+// names.
+func BenchmarkDraw(b *testing.B) {
+	for _, size := range []int{100, 1000, 100_000, 1_000_000} {
+		for _, kind := range []string{"user:%d", "%016x"} {
+			var d *region // one for all that follow, made when the first of them runs
+			made := func() {
+				if d != nil {
+					return
+				}
+				d = newRegionOf(b, 80<<20)
+				var names []string
+				for i := range size {
+					n := i
+					if kind == "%016x" {
+						n = int(uint64(i) * 0x9e3779b97f4a7c15 >> 1)
+					}
+					names = append(names, fmt.Sprintf(kind, n))
+				}
+				d.makeOf(names)
+				if err := d.e.Flush(); err != nil {
+					b.Fatal(err)
+				}
+			}
+			for _, call := range []string{"srandmember s", "hrandfield h", "zrandmember z", "spop s"} {
+				if size == 1_000_000 && kind != "user:%d" {
+					continue
+				}
+				name := "hash"
+				if kind == "user:%d" {
+					name = "number"
+				}
+				b.Run(fmt.Sprintf("%s/%d/%s", strings.ReplaceAll(call, " ", "_"), size, name), func(b *testing.B) {
+					made()
+					args := [][]byte{}
+					for _, a := range strings.Fields(call) {
+						args = append(args, []byte(a))
+					}
+					var out Reply
+					b.ReportAllocs()
+					for b.Loop() {
+						out.Buf = out.Buf[:0]
+						if err := d.call(args, &out); err != nil {
+							b.Fatal(err)
+						}
+						if call == "spop s" {
+							member := out.Buf[slices.Index(out.Buf, '\n')+1 : len(out.Buf)-2]
+							if err := d.call([][]byte{[]byte("sadd"), []byte("s"), member}, &out); err != nil {
+								b.Fatal(err)
+							}
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// seedDraws makes the draws of reads the same in every run.
+func seedDraws(d *region, seed uint64) { d.r.chance = rand.New(rand.NewPCG(seed, 36)) }
