@@ -116,6 +116,9 @@ func (w *KeyWalk) Advance() bool {
 	return true
 }
 
+// Within returns the slot within which the last step ended, if it did: there is more in the slot.
+func (w *KeyWalk) Within() (slot topology.Slot, ok bool) { return w.nextSlot, w.inside && !w.done }
+
 // Done reports whether the last step was the walk's last.
 func (w *KeyWalk) Done() bool { return w.done }
 

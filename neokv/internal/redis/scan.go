@@ -5,57 +5,11 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"sync"
 
 	"neokv.dev/neokv/internal/keys"
 )
 
 // This file has the cursors of SCAN, HSCAN, SSCAN and ZSCAN.
-
-// Cursors remembers for which keys cursors of SCAN stand. A cursor has a hash of the key after which a listing goes on.
-// If Cursors has forgotten a cursor, the caller must search for that key. The zero value is empty. All methods may run
-// concurrently.
-type Cursors struct {
-	mu    sync.Mutex
-	known []knownCursor // one for each remainder of a cursor's hash
-}
-
-type knownCursor struct {
-	cursor uint64
-	after  []byte
-}
-
-const (
-	maxCursors     = 1024
-	maxCursorBytes = 4096 // of what is remembered
-)
-
-// at returns where a cursor is remembered. The caller holds mu.
-func (p *Cursors) at(cursor uint64) *knownCursor { return &p.known[cursor>>14%maxCursors] }
-
-// Note remembers the key or element after which a cursor goes on.
-func (p *Cursors) Note(cursor uint64, after []byte) {
-	if len(after) > maxCursorBytes {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.known == nil {
-		p.known = make([]knownCursor, maxCursors)
-	}
-	*p.at(cursor) = knownCursor{cursor, append([]byte{}, after...)} // never nil
-}
-
-// After returns the key or element after which a cursor goes on, or nil if it is forgotten. The caller must not change
-// it.
-func (p *Cursors) After(cursor uint64) []byte {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.known == nil || p.at(cursor).cursor != cursor {
-		return nil
-	}
-	return p.at(cursor).after
-}
 
 // ParseCursor reads a cursor as Redis does, with the rules of C's strtoul but no leading space: a sign is allowed, an
 // empty text is 0, a NUL ends the number. It refuses a number that is out of range.

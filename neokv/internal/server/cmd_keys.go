@@ -3,12 +3,13 @@ package server
 import (
 	"bytes"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"math/rand/v2"
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/cespare/xxhash/v2"
 
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/route"
@@ -262,52 +263,27 @@ func runRandomKey(c *conn, args [][]byte) {
 	c.out.Null()
 }
 
-// The low 14 bits of a SCAN cursor are the slot to go on with. The bits above are a hash of the key after which SCAN
-// goes on, or 0 for the slot's beginning. SCAN stops within a slot only if the slot has more than redis.WholeSlotKeys
-// keys. All servers make and understand the same cursors, and cursors outlive restarts.
+// Cursors of SCAN have 53 bits, since many clients take them for doubles: the slot to go on with, and above its 14 bits
+// a place in the slot, 0 for its beginning. Only slots of more than redis.WholeSlotKeys keys are returned in parts. SCAN
+// goes through such a slot in the order of a hash of the keys, and the place is the smallest hash that is not returned
+// yet. So a cursor means the same to all servers at all times; nothing has to be remembered, and no key has to stay.
+// Keys of the same hash come together.
 //
-// The server remembers which keys the hashes stand for (redis.Cursors). It looks for an unknown hash among the slot's
-// keys. If that key is gone too, SCAN begins the slot again, so that keys may come twice, but none is left out.
+// The keys are not stored in the order of that hash. So each part is searched for in the whole slot. A part has so many
+// keys that there are about slotParts of them at most.
 const (
 	slotBits   = 14
+	placeBits  = 39
+	slotParts  = 32
 	scanBudget = 16 // steps of one SCAN that find nothing
 )
 
-// cursorBehind returns the cursor for the keys that follow key in a slot or, for a nil key, for all keys of the slot.
-func cursorBehind(slot topology.Slot, key []byte) uint64 {
-	if key == nil {
-		return uint64(slot)
+// placeBits returns the length of places.
+func (s *Server) placeBits() int {
+	if s.o.Mistakes.FewPlaces {
+		return 4
 	}
-	h := fnv.New64a()
-	h.Write(key)
-	return max(h.Sum64()>>slotBits, 1)<<slotBits | uint64(slot)
-}
-
-// slotOf returns the slot in which a cursor goes on, and whether it goes on at the slot's beginning.
-func slotOf(cursor uint64) (slot topology.Slot, whole bool) {
-	return topology.Slot(cursor % topology.SlotCount), cursor>>slotBits == 0
-}
-
-// place returns where a cursor goes on: in slot, after the key after, or at the slot's beginning if after is nil.
-func (c *conn) place(cursor uint64) (slot topology.Slot, after, failure []byte) {
-	slot, whole := slotOf(cursor)
-	if whole {
-		return slot, nil, nil
-	}
-	if after = c.s.scans.After(cursor); after != nil {
-		return slot, after, nil
-	}
-	w := redis.KeyWalk{}
-	failure = c.walkSlots(reads, oneSlot(slot), &w, func() bool {
-		for _, k := range w.Keys {
-			if cursorBehind(slot, k.Key) == cursor {
-				after = append([]byte{}, k.Key...) // not nil for the empty key
-				return false
-			}
-		}
-		return true
-	})
-	return slot, after, failure
+	return placeBits
 }
 
 func runScan(c *conn, args [][]byte) {
@@ -340,37 +316,19 @@ func runScan(c *conn, args [][]byte) {
 			return
 		}
 	}
-	from, after, failure := c.place(cursor)
-	if c.fails(failure) {
-		return
+	wanted := func(k redis.WalkedKey) bool {
+		return (pattern == nil || pattern.Match(k.Key, nil)) && (kind == nil || redis.IsOption(kind, k.Type.String()))
 	}
-	w := redis.KeyWalk{After: after, Limit: int(min(count, redis.MaxWalk)), WholeSlots: true}
+	from, place := topology.Slot(cursor%topology.SlotCount), cursor>>slotBits%(1<<c.s.placeBits())
 	found := c.collected()
-	n, looked, steps := 0, 0, 0
-	next := uint64(0)
-	failure = c.walkSlots(reads, topology.SlotRange{First: from, Last: topology.SlotCount - 1}, &w, func() bool {
-		for _, k := range w.Keys {
-			matches := pattern == nil || pattern.Match(k.Key, nil)
-			if matches && (kind == nil || redis.IsOption(kind, k.Type.String())) {
-				found.Bulk(k.Key)
-				n++
-			}
-		}
-		looked += w.Count
-		steps++
-		if int64(looked) < count && steps < scanBudget {
-			return true
-		}
-		last := w.Slots.Last
-		if w.Advance() {
-			if next = cursorBehind(w.Slots.First, w.After); w.After != nil {
-				c.s.scans.Note(next, w.After)
-			}
-		} else {
-			next = (uint64(last) + 1) % topology.SlotCount
-		}
-		return false
-	})
+	n, next, large := 0, uint64(0), place > 0
+	var failure []byte
+	if !large {
+		n, next, large, failure = c.scanSlots(from, count, wanted, &found)
+	}
+	if large && failure == nil {
+		n, next, failure = c.scanSlot(from, place, count, wanted, &found)
+	}
 	if c.fails(failure) {
 		return
 	}
@@ -378,4 +336,81 @@ func runScan(c *conn, args [][]byte) {
 	c.out.BulkString(strconv.FormatUint(next, 10))
 	c.out.Array(n)
 	c.append(&found)
+}
+
+// scanSlots collects keys from the beginning of a slot on, of whole slots. It returns how many, and the next cursor. If
+// the first slot has too many keys, it collects nothing and returns large.
+func (c *conn) scanSlots(from topology.Slot, count int64, wanted func(redis.WalkedKey) bool, found *redis.Reply,
+) (n int, next uint64, large bool, failure []byte) {
+	w := redis.KeyWalk{Limit: int(min(count, redis.MaxWalk)), WholeSlots: true}
+	looked, steps := int64(0), 0
+	failure = c.walkSlots(reads, topology.SlotRange{First: from, Last: topology.SlotCount - 1}, &w, func() bool {
+		slot, within := w.Within()
+		for _, k := range w.Keys {
+			if (!within || k.Slot < slot) && wanted(k) {
+				found.Bulk(k.Key)
+				n++
+			}
+		}
+		if within {
+			next, large = uint64(slot), slot == from
+			return false
+		}
+		looked += int64(w.Count)
+		steps++
+		if looked < count && steps < scanBudget {
+			return true
+		}
+		if last := w.Slots.Last; w.Advance() {
+			next = uint64(w.Slots.First)
+		} else {
+			next = (uint64(last) + 1) % topology.SlotCount
+		}
+		return false
+	})
+	return n, next, large, failure
+}
+
+// scanSlot collects the next part of a large slot, from a place on. It returns how many keys that are, and the next
+// cursor.
+func (c *conn) scanSlot(slot topology.Slot, from uint64, count int64, wanted func(redis.WalkedKey) bool,
+	found *redis.Reply) (n int, next uint64, failure []byte) {
+	type taken struct {
+		hash uint64
+		end  int // in found
+	}
+	bits := c.s.placeBits()
+	to := uint64(1) << bits
+	var all []taken
+	looked := 0
+	w := redis.KeyWalk{}
+	failure = c.walkSlots(reads, oneSlot(slot), &w, func() bool {
+		looked += len(w.Keys)
+		most := max(count, redis.WholeSlotKeys, int64(looked/slotParts))
+		for _, k := range w.Keys {
+			hash := xxhash.Sum64(k.Key) >> (64 - bits)
+			if hash < from || hash >= to || !wanted(k) {
+				continue
+			}
+			found.Bulk(k.Key)
+			all = append(all, taken{hash, len(found.Buf)})
+			for int64(len(all)/2) >= most && to-from > 1 {
+				to = from + (to-from)/2
+				kept, start, end := all[:0], 0, 0
+				for _, x := range all {
+					if x.hash < to {
+						end += copy(found.Buf[end:], found.Buf[start:x.end])
+						kept = append(kept, taken{x.hash, end})
+					}
+					start = x.end
+				}
+				all, found.Buf = kept, found.Buf[:end]
+			}
+		}
+		return !found.Full
+	})
+	if next = to<<slotBits | uint64(slot); to == 1<<bits {
+		next = (uint64(slot) + 1) % topology.SlotCount
+	}
+	return len(all), next, failure
 }

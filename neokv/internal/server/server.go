@@ -17,7 +17,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/topology"
@@ -84,6 +83,8 @@ type Options struct {
 type Mistakes struct {
 	RetryUnknown  bool // tries a write of unknown outcome again
 	RetryBackward bool // tries writes again in reverse order
+	// FewPlaces is no mistake: it gives places in SCAN's cursors 4 bits, as if many keys had the same hash.
+	FewPlaces bool
 }
 
 // Server serves the clients of one or several listeners.
@@ -93,7 +94,6 @@ type Server struct {
 	runID     string
 	limits    limits
 	stats     stats
-	scans     redis.Cursors
 	keyCounts keyCounts
 	calls     callCounts
 	slow      slowLog

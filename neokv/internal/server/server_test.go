@@ -830,43 +830,6 @@ func TestIdleTimeout(t *testing.T) {
 	})
 }
 
-// TestScanPlaces: a cursor says its slot and, as long as the server remembers it, the key after which SCAN goes on.
-func TestScanPlaces(t *testing.T) {
-	var s redis.Cursors
-	if c := cursorBehind(77, nil); c != 77 {
-		t.Errorf("cursor of a slot's beginning: %d", c)
-	}
-	first := cursorBehind(77, []byte("a"))
-	if slot, whole := slotOf(first); slot != 77 || whole {
-		t.Errorf("slot of %d: %d, whole %v", first, slot, whole)
-	}
-	if got := s.After(first); got != nil {
-		t.Errorf("a key that was never noted: %q", got)
-	}
-	s.Note(first, []byte("a"))
-	if got := s.After(first); string(got) != "a" {
-		t.Errorf("key = %q", got)
-	}
-	if got := s.After(cursorBehind(78, []byte("a"))); got != nil {
-		t.Errorf("the key of another slot: %q", got)
-	}
-	empty := cursorBehind(0, []byte{})
-	if s.Note(empty, []byte{}); s.After(empty) == nil {
-		t.Error("the empty key is forgotten")
-	}
-	long := cursorBehind(1, make([]byte, 4096+1))
-	if s.Note(long, make([]byte, 4096+1)); s.After(long) != nil {
-		t.Error("a long key is kept")
-	}
-	for i := range 20 * 1024 {
-		key := fmt.Append(nil, i)
-		s.Note(cursorBehind(1, key), key)
-	}
-	if got := s.After(first); got != nil {
-		t.Errorf("a forgotten place: %q", got)
-	}
-}
-
 // FuzzServer sends anything to a server. It must answer or close, and serve others unharmed. FuzzServer sends bytes to
 // a server. The server's goroutines make the coverage of an input vary, so that Go's fuzzer would spend a minute on
 // minimizing each find, with a rate of 0 in its reports:

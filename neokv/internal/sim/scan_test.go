@@ -17,6 +17,7 @@ import (
 	"neokv.dev/neokv"
 	"neokv.dev/neokv/internal/redis/redistest"
 	"neokv.dev/neokv/internal/seam"
+	"neokv.dev/neokv/internal/server"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -225,8 +226,8 @@ func TestScanWhileLeadersMove(t *testing.T) {
 	}
 }
 
-// TestScanGoesOnAfterRestart: a cursor from the middle of a large slot is good after a restart of the cluster, when
-// no store remembers it. If its key is gone, too, SCAN begins the slot anew.
+// TestScanGoesOnAfterRestart: a cursor from the middle of a large slot is good after a restart of the cluster, also if
+// all keys that were returned before are gone.
 func TestScanGoesOnAfterRestart(t *testing.T) {
 	notShort(t)
 	dir, random := t.TempDir(), rand.New(rand.NewPCG(1, 1))
@@ -244,7 +245,7 @@ func TestScanGoesOnAfterRestart(t *testing.T) {
 	x.store(stable)
 	tag := "{" + regionTags[1] + "}"
 	found, seen, cursor := make(map[string]bool), 0, "0"
-	for seen < 1500 { // of the 2600 in the slot
+	for seen < 1000 { // of the 2600 in the slot
 		var keys []string
 		cursor, keys = x.scan(cursor)
 		for _, k := range keys {
@@ -285,6 +286,65 @@ func TestScanGoesOnAfterRestart(t *testing.T) {
 	}
 	if err := c.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestScanPlaces: SCAN goes through a large slot and leaves out no key, with every call to another server, and whether
+// the client deletes what it is returned or not. Cursors are below 2^53. It also ends if places are so short that a
+// 16th of the slot's keys have the same one.
+func TestScanPlaces(t *testing.T) {
+	for _, few := range []bool{false, true} {
+		t.Run(fmt.Sprint("few-places-", few), func(t *testing.T) {
+			hooks := seam.Hooks{Mistakes: seam.Mistakes{Server: server.Mistakes{FewPlaces: few}}}
+			inBubble(t, hooks, func(t *testing.T, s *sim, _ *caller) {
+				const r, keys, mostCalls = topology.RegionID(2), 20_000, 25
+				leader, _ := s.leader(r)
+				var servers []*scanner
+				for _, addr := range []string{s.c.ProxyAddr(), leader.Addr()} {
+					servers = append(servers, &scanner{t, func() (net.Conn, error) { return s.c.Dial(t.Context(), addr) }})
+				}
+				slot := topology.SlotOf([]byte("{" + regionTags[r-1] + "}"))
+				var all []string
+				for i := range keys {
+					all = append(all, fmt.Sprintf("k{%s}%d", regionTags[r-1], i))
+				}
+				servers[0].store(all)
+				for _, c := range []struct {
+					match    string
+					deleting bool
+				}{{"*", false}, {"*7", false}, {"*", true}} {
+					found, times, calls, largest := make(map[string]bool), 0, 0, 0
+					for cursor := strconv.Itoa(int(slot)); ; calls++ {
+						next, got := servers[calls%2].scan(cursor, "COUNT", "10", "MATCH", c.match)
+						n, err := strconv.ParseUint(next, 10, 64)
+						if err != nil || n >= 1<<53 {
+							t.Fatalf("cursor %s", next)
+						}
+						for _, k := range got {
+							found[k] = true
+						}
+						times, largest = times+len(got), max(largest, len(got))
+						if c.deleting {
+							for part := range slices.Chunk(got, 500) {
+								servers[0].must(append([]string{"DEL"}, part...)...)
+							}
+						}
+						if cursor = next; topology.Slot(n%topology.SlotCount) != slot || calls > 1000 {
+							break
+						}
+					}
+					want := slices.DeleteFunc(slices.Clone(all), func(k string) bool {
+						return c.match != "*" && !strings.HasSuffix(k, "7")
+					})
+					servers[0].expect(found, want)
+					t.Logf("%+v: %d calls, %d keys at most", c, calls+1, largest)
+					if times != len(want) || calls > mostCalls || largest > keys/6 {
+						t.Errorf("%+v: %d calls returned %d keys, %d at once; want %d, each once", c, calls+1, times, largest,
+							len(want))
+					}
+				}
+			})
+		})
 	}
 }
 
