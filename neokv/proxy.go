@@ -20,7 +20,7 @@ import (
 func (c *Cluster) startProxy(ln net.Listener) {
 	c.proxy = server.New(server.Options{
 		Node: &proxyPort{c}, Settings: c.settings, ClientMemory: c.clients, Exposed: c.exposed(), Version: Version,
-		OnUnknown: c.onUnknown, Mistakes: c.hooks.Mistakes.Server,
+		OnUnknown: c.onUnknown, Seed: c.config.Seed, Mistakes: c.hooks.Mistakes.Server,
 	})
 	c.proxyPipe = memconn.Listen(memoryAddr(c.proxyAddr))
 	c.serve(c.proxy, c.proxyPipe, ln)

@@ -317,8 +317,10 @@ func (w *Writer) notice(expireMS uint64) {
 	}
 }
 
-// count adds n to the number of the region's stored keys, expired ones included, if that number is exact.
+// count adds 1 to the number of the region's stored keys, expired ones included, or takes 1 away, if that number is
+// exact.
 func (w *Writer) count(n int) {
+	w.Changes++
 	if w.State.KeysExact {
 		w.State.KeyCount += uint64(n)
 	}

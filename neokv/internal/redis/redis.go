@@ -226,6 +226,8 @@ type Writer struct {
 	Flushed bool
 	// Work, if it is not nil, counts what the calls do. Run returns the reason when it is over.
 	Work *engine.Work
+	// Changes rises with each key that has come or gone, or may have come, while the Writer exists.
+	Changes uint64
 	// MapOrder is a mistake that tests plant: random choices follow the order of a Go map, so replicas differ.
 	MapOrder bool
 
@@ -243,6 +245,9 @@ type Writer struct {
 
 // Orphans is a number of deleted collections and of elements that they had, which the reclaimer has yet to delete.
 type Orphans struct{ Collections, Elements uint64 }
+
+// AllChanged is what Writer.Changes rises by when any number of keys may have come or gone.
+const AllChanged = 1 << 40
 
 // Follow must be called with the apply index of each entry, even of one without commands. If the index skips an entry,
 // the region's data has come from a snapshot, and the Writer forgets what it keeps in memory.

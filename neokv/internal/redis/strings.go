@@ -310,6 +310,7 @@ func (w *Writer) mayBeBlind(slot topology.Slot) bool {
 // straight into the batch's memory.
 func (w *Writer) setBlind(slot topology.Slot, key []byte, expireMS uint64, value []byte) error {
 	w.State.KeysExact = false // nobody knows whether the key is new
+	w.Changes++
 	w.notice(expireMS)
 	op := w.Batch.SetDeferred(keys.UserKeyOffset+len(key), keys.StringLen(len(value)))
 	keys.AppendMetadata(op.Key[:0], slot, key)

@@ -478,6 +478,7 @@ func (m *machine) publish() {
 	m.legacy.Store(s.Legacy)
 	m.unblind.Store(s.CollectedIn)
 	m.regionTime.Store(m.state.TimeMS)
+	m.keyChanges.Store(m.writer.Changes)
 	m.applied.Store(m.state.ApplyIndex)
 }
 

@@ -313,6 +313,7 @@ func (m *machine) settleChange(w *redis.Writer) error {
 // publishChange lets readers see bounds that are committed, and makes reads under way begin anew.
 func (m *machine) publishChange(how BoundsChange) {
 	m.changed = false
+	m.writer.Changes += redis.AllChanged
 	m.publish()
 	m.epoch.Add(1)
 	m.observeBounds(how)

@@ -33,6 +33,7 @@ type core struct {
 	legacy       atomic.Bool   // RegionState.Legacy
 	unblind      atomic.Uint64 // RegionState.CollectedIn
 	applied      atomic.Uint64 // the apply index
+	keyChanges   atomic.Uint64 // see Replica.KeyChanges
 	bounds       atomic.Pointer[Bounds]
 	expiry       ExpiryBound
 	orphanWrites atomic.Uint64

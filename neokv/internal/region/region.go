@@ -244,6 +244,10 @@ func (r *Replica) Counters() *Counters { return r.counters }
 // Applied returns the apply index: the engine has the effects of all entries up to it.
 func (r *Replica) Applied() uint64 { return r.applied.Load() }
 
+// KeyChanges rises with each key that has come or gone here, or may have come, since the replica began; by
+// redis.AllChanged where any number of keys may have.
+func (r *Replica) KeyChanges() uint64 { return r.keyChanges.Load() }
+
 // TimeMS returns the region time, in ms.
 func (r *Replica) TimeMS() uint64 { return r.regionTime.Load() }
 

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"strconv"
 	"sync"
 	"time"
@@ -16,8 +15,8 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file has the commands that go over the keys in bounded steps: KEYS, DBSIZE, RANDOMKEY, SCAN, and INFO's section
-// keyspace.
+// This file has the commands that go over the keys in bounded steps: KEYS, DBSIZE, SCAN, and INFO's section keyspace.
+// RANDOMKEY has a file of its own.
 
 // walkSlots walks the part of a slot range that this server covers, in order. It sets w.Slots and calls step after each
 // step of w, until step returns false. It returns nil, or the error reply of a region that it could not read. It meets
@@ -237,30 +236,6 @@ func (c *conn) keyspace() []string {
 		line += ",estimated=1"
 	}
 	return []string{line}
-}
-
-// runRandomKey picks one of the first keys from the beginning of a random slot on.
-func runRandomKey(c *conn, args [][]byte) {
-	from := topology.Slot(rand.N(topology.SlotCount))
-	for _, slots := range []topology.SlotRange{{First: from, Last: topology.SlotCount - 1}, {First: 0, Last: from}} {
-		var key []byte
-		w := redis.KeyWalk{}
-		failure := c.walkSlots(reads, slots, &w, func() bool {
-			if len(w.Keys) == 0 {
-				return true
-			}
-			key = w.Keys[rand.N(len(w.Keys))].Key
-			return false
-		})
-		switch {
-		case c.fails(failure):
-			return
-		case key != nil:
-			c.out.Bulk(key)
-			return
-		}
-	}
-	c.out.Null()
 }
 
 // Cursors of SCAN have 53 bits, since many clients take them for doubles: the slot to go on with, and above its 14 bits

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"sync"
@@ -76,6 +77,7 @@ type Options struct {
 	Version      string
 	// OnUnknown, if not nil, is called with the name of each command that a client calls and no table has, in upper case.
 	OnUnknown func(name string)
+	Seed      uint64 // of the server's random choices; 0 for any
 	Mistakes  Mistakes
 }
 
@@ -95,6 +97,7 @@ type Server struct {
 	limits    limits
 	stats     stats
 	keyCounts keyCounts
+	keyMaps   keyMaps
 	calls     callCounts
 	slow      slowLog
 	pause     atomic.Pointer[pause]
@@ -121,6 +124,10 @@ func New(o Options) *Server {
 		o: o, started: time.Now(), runID: newRunID(), closing: make(chan struct{}), clients: map[uint64]*conn{},
 		trusted: map[uint64]*conn{}, calls: newCallCounts(),
 	}
+	if o.Seed == 0 {
+		o.Seed = rand.Uint64()
+	}
+	s.keyMaps.random = rand.New(rand.NewPCG(o.Seed, 0))
 	s.slow.limit.Store(slowMicros)
 	s.slow.length.Store(slowCalls)
 	s.limits.set(&s.o.Settings.Redis)

@@ -348,6 +348,97 @@ func TestScanPlaces(t *testing.T) {
 	}
 }
 
+// TestRandomKeysAreFair: RANDOMKEY returns no key more than five times as often as the mean, however the keys are
+// spread over slots and regions, after deletions, splits and merges, on the proxy port and on a store's.
+func TestRandomKeysAreFair(t *testing.T) {
+	notShort(t)
+	inBubble(t, seam.Hooks{}, func(t *testing.T, s *sim, _ *caller) {
+		at := func(addr string) *scanner {
+			return &scanner{t, func() (net.Conn, error) { return s.c.Dial(t.Context(), addr) }}
+		}
+		x := at(s.c.ProxyAddr())
+		fair := func(what string, x *scanner, want []string) {
+			t.Helper()
+			const each = 20
+			times, draws := make(map[string]int), each*len(want)
+			nc, err := x.dial()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer nc.Close()
+			replies := bufio.NewReader(nc)
+			for range draws / 10 {
+				if _, err := nc.Write([]byte(strings.Repeat("RANDOMKEY\r\n", 10))); err != nil {
+					t.Fatal(err)
+				}
+				for range 10 {
+					v, err := redistest.Read(replies)
+					if err != nil {
+						t.Fatal(err)
+					}
+					times[string(v.Text)]++
+				}
+			}
+			most, drawn := 0, 0
+			for _, k := range want {
+				most, drawn = max(most, times[k]), drawn+times[k]
+			}
+			t.Logf("%s: %d keys, the most frequent one %.2f times the mean, %d not drawn", what, len(want),
+				float64(most)/each, len(want)-len(times))
+			if most > 5*each || drawn != draws/10*10 {
+				t.Errorf("%s: %d keys: one is drawn %d times, the mean is %d; %d draws of other keys", what, len(want), most,
+					each, draws/10*10-drawn)
+			}
+		}
+		named := func(n int, format string, of ...any) (keys []string) {
+			for i := range n {
+				keys = append(keys, fmt.Sprintf(format, append(of, i)...))
+			}
+			return keys
+		}
+		drop := func(keys []string) {
+			for part := range slices.Chunk(keys, 500) {
+				x.must(append([]string{"DEL"}, part...)...)
+			}
+		}
+		if v := x.must("RANDOMKEY"); !v.Null {
+			t.Errorf("RANDOMKEY without keys: %s", v)
+		}
+		heap, others := named(3000, "k{%s}%d", regionTags[1]), named(40, "other:%d")
+		x.store(heap)
+		x.store(others)
+		fair("most in one slot", x, append(slices.Clone(heap), others...))
+		drop(heap[50:])
+		fair("after deletions", x, append(slices.Clone(heap[:50]), others...))
+		more := named(2500, "k{%s}%d", regionTags[2])
+		x.store(more)
+		fair("many more in another region", x, slices.Concat(heap[:50], others, more))
+		drop(more)
+		x.store(heap)
+		s.do("split 2")
+		fair("after a split", x, append(slices.Clone(heap), others...))
+		s.do("merge 2")
+		fair("after a merge", x, append(slices.Clone(heap), others...))
+		leader, _ := s.leader(2)
+		var led []string
+		table := leader.Store().Table()
+		for _, k := range append(slices.Clone(heap), others...) {
+			if r, _ := table.Region(topology.SlotOf([]byte(k))); r.Leader == leader.ID() {
+				led = append(led, k)
+			}
+		}
+		fair("on a store's port", at(leader.Addr()), led)
+		x.must("FLUSHALL")
+		few := named(30, "few:%d")
+		x.store(few)
+		fair("a few after FLUSHALL", x, few)
+		x.must("FLUSHALL")
+		if v := x.must("RANDOMKEY"); !v.Null {
+			t.Errorf("RANDOMKEY after FLUSHALL: %s", v)
+		}
+	})
+}
+
 // TestKeysAreCountedOnce: DBSIZE and INFO are exact, about keys that expire, too, and walk only regions that have
 // been written to since the last count.
 func TestKeysAreCountedOnce(t *testing.T) {
