@@ -66,7 +66,11 @@ func open(config Config) (_ *Cluster, err error) {
 	if s.Cluster.Stores > 0 {
 		wrong = append(wrong, CheckPorts(config.Port, config.ProxyPort, s.Cluster.Stores))
 	}
-	if err := errors.Join(wrong...); err != nil {
+	err = errors.Join(wrong...)
+	if err == nil {
+		err = c.takeDescriptors()
+	}
+	if err != nil {
 		if c.folder != nil {
 			err = errors.Join(err, c.folder.close(true)) // no store has been opened
 		}

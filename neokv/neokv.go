@@ -62,7 +62,8 @@ type Config struct {
 	// OnEvent, if not nil, is called with each ClusterEvent. It must not block, and may be called by several goroutines at
 	// once.
 	OnEvent func(ClusterEvent)
-	// Progress, if not nil, is called once a second during a boot that takes longer, with what the boot waits for.
+	// Progress, if not nil, is called once a second during a boot that takes longer, with what the boot waits for, and
+	// where the process has too few file descriptors, with the settings that Start has reduced.
 	Progress func(string)
 
 	// Hooks are for the tests of this module; other programs leave them nil.
@@ -91,6 +92,7 @@ type Cluster struct {
 	inside      insideConns
 	advanced    atomic.Int64         // ns by which Advance has set all clocks ahead
 	clients     *server.ClientMemory // bounds what all stores and the proxy hold for their clients
+	sockets     server.Sockets       // bounds how many connections of clients they have
 	boot        time.Duration
 	failed      chan error
 	anyFailed   atomic.Bool // a store has failed since Start, so its disk may lack acknowledged writes

@@ -140,8 +140,9 @@ func (n *storePlace) serve(s *store.Store, ln net.Listener) {
 func (n *storePlace) install(s *store.Store, ln net.Listener) (standIn *server.Server) {
 	c := n.c
 	srv := server.New(server.Options{
-		Node: &storePort{s, n}, Self: n.id, Settings: c.settings, ClientMemory: c.clients, Exposed: c.exposed(),
-		Version: Version, OnUnknown: c.onUnknown, Seed: c.config.Seed + uint64(n.id), Mistakes: c.hooks.Mistakes.Server,
+		Node: &storePort{s, n}, Self: n.id, Settings: c.settings, ClientMemory: c.clients, Sockets: &c.sockets,
+		Exposed: c.exposed(), Version: Version, OnUnknown: c.onUnknown,
+		Seed: c.config.Seed + uint64(n.id), Mistakes: c.hooks.Mistakes.Server,
 	})
 	n.mu.Lock()
 	defer n.mu.Unlock()

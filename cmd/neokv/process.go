@@ -56,8 +56,8 @@ const (
 	gcPercent = 400
 )
 
-// tuneProcess sets GOMAXPROCS and the GC percentage, unless the environment sets them, and makes the Raft library log
-// errors only.
+// tuneProcess sets GOMAXPROCS and the GC percentage, unless the environment sets them, raises the limit of file
+// descriptors, and makes the Raft library log errors only.
 func tuneProcess(getenv func(string) string, stderr io.Writer) {
 	if getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(max(minProcs, runtime.NumCPU()))
@@ -65,6 +65,7 @@ func tuneProcess(getenv func(string) string, stderr io.Writer) {
 	if getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
+	raiseFileLimit()
 	neokv.LogRaft(stderr)
 }
 

@@ -61,6 +61,20 @@ func startProgram(t *testing.T, args ...string) *started {
 	return p
 }
 
+// fields returns the fields of the ready line of serve.
+func (p *started) fields(t *testing.T) map[string]string {
+	t.Helper()
+	if !strings.HasPrefix(p.line, "NEOKV_READY ") {
+		t.Fatalf("serve printed %q: %s", p.line, p.stderr.String())
+	}
+	ready := make(map[string]string)
+	for _, field := range strings.Fields(p.line)[1:] {
+		name, value, _ := strings.Cut(field, "=")
+		ready[name] = value
+	}
+	return ready
+}
+
 // status waits for the end and returns the exit status, -1 for a signal.
 func (p *started) status(t *testing.T) int {
 	t.Helper()
@@ -134,14 +148,7 @@ func TestKillNine(t *testing.T) {
 	var key string
 	for round := range 3 {
 		p := startProgram(t, args...)
-		if !strings.HasPrefix(p.line, "NEOKV_READY ") {
-			t.Fatalf("round %d: serve printed %q: %s", round, p.line, p.stderr.String())
-		}
-		ready := make(map[string]string)
-		for _, field := range strings.Fields(p.line)[1:] {
-			name, value, _ := strings.Cut(field, "=")
-			ready[name] = value
-		}
+		ready := p.fields(t)
 		c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + ready["proxy"]})
 		defer c.Close()
 		if key != "" {

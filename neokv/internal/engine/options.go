@@ -27,7 +27,7 @@ type Share struct {
 const (
 	minMemtable = 256 << 10
 	maxMemtable = math.MaxUint32 - 1
-	minFiles    = 128 // of a store
+	FewestFiles = 128 // of a store
 )
 
 // ShareOf divides the knobs between this number of stores. Its error names every knob of which a share is too small or
@@ -41,7 +41,7 @@ func ShareOf(k settings.EngineKnobs, stores int) (Share, error) {
 		Memtable:    int64(k.MemtableSize) / n,
 		Rows:        int64(k.RowCache) / n,
 		Compactions: max(1, k.CompactionConcurrency/stores),
-		OpenFiles:   max(minFiles, k.OpenFiles/stores),
+		OpenFiles:   max(FewestFiles, k.OpenFiles/stores),
 	}
 	// Pebble charges memtables to the block cache: one that is written and one that is flushed.
 	s.Cache = int64(k.BlockCache)/n + 2*s.Memtable

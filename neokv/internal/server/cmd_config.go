@@ -68,7 +68,9 @@ func (s *Server) parameters() []parameter {
 		only("latency-monitor-threshold", "0", "events are not watched"),
 		only("latency-tracking", "yes", "latencies are always tracked"),
 		only("latency-tracking-info-percentiles", latencyPercentiles, "the percentiles of INFO latencystats are fixed"),
-		number("maxclients", &s.limits.clients, 1, math.MaxUint32),
+		number("maxclients", &s.limits.clients, 1, math.MaxUint32).checked(func(s *Server, v string) string {
+			return s.o.Sockets.refuses(mustInt(v))
+		}),
 		only("maxmemory", "0", "there is no bound that keys could be evicted for"),
 		{
 			name: "maxmemory-clients",
@@ -136,6 +138,18 @@ func number(name string, at *atomic.Int64, low, high int64) parameter {
 		check: func(_ *Server, v string) string { return wholeNumber(v, low, high) },
 		apply: func(_ *Server, v string) { at.Store(mustInt(v)) },
 	}
+}
+
+// checked returns the parameter with one more check of values that are right otherwise.
+func (p parameter) checked(more func(s *Server, value string) string) parameter {
+	check := p.check
+	p.check = func(s *Server, value string) string {
+		if problem := check(s, value); problem != "" {
+			return problem
+		}
+		return more(s, value)
+	}
+	return p
 }
 
 // applied returns the parameter with another apply.

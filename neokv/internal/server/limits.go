@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -48,6 +49,43 @@ func (l *limits) tell(k *settings.RedisKnobs) {
 	k.OutputBufferLimit, k.OutputBufferSoftLimit = settings.Bytes(out.hard), settings.Bytes(out.soft)
 	k.OutputBufferSoftTime = out.softTime
 	k.RequirePass = *l.password.Load()
+}
+
+// Sockets bounds how many connections with a file descriptor servers have together, since the process needs others for
+// its files. Connections through memory have none. All methods may run concurrently, also those of nil.
+type Sockets struct{ most, open atomic.Int64 }
+
+// Bound sets the bound, 0 for none.
+func (s *Sockets) Bound(most int) { s.most.Store(int64(most)) }
+
+// take reports whether there may be one more connection, and counts it if so.
+func (s *Sockets) take() bool {
+	if s == nil {
+		return true
+	}
+	if n, most := s.open.Add(1), s.most.Load(); most == 0 || n <= most {
+		return true
+	}
+	s.open.Add(-1)
+	return false
+}
+
+// give gives back what take has taken for a connection with a file descriptor.
+func (s *Sockets) give(socket bool) {
+	if s != nil && socket {
+		s.open.Add(-1)
+	}
+}
+
+// refuses returns why there can't be so many clients, "" if there can, in Redis's words.
+func (s *Sockets) refuses(clients int64) string {
+	if s == nil {
+		return ""
+	}
+	if most := s.most.Load(); most > 0 && clients > most {
+		return fmt.Sprintf("The operating system is not able to handle the specified number of clients, try with %d", most)
+	}
+	return ""
 }
 
 // kill closes the connection from outside, or because of a limit. It returns false if somebody has done that already.

@@ -74,6 +74,7 @@ type Options struct {
 	// ClientMemory bounds the memory that the server holds for clients. Servers may share one. If it is nil, the server
 	// makes its own from the settings.
 	ClientMemory *ClientMemory
+	Sockets      *Sockets // bounds the connections of several servers together; nil: nothing does
 	Version      string
 	// OnUnknown, if not nil, is called with the name of each command that a client calls and no table has, in upper case.
 	OnUnknown func(name string)
@@ -195,12 +196,13 @@ func (s *Server) Take(nc net.Conn) { s.take(nc, false) }
 func (s *Server) TakeTrusted(nc net.Conn) { s.take(nc, true) }
 
 func (s *Server) take(nc net.Conn, trusted bool) {
+	tcp, socket := nc.(*net.TCPConn)
 	s.mu.Lock()
 	all := s.clients
 	if trusted {
 		all = s.trusted
 	}
-	if s.closed || !trusted && int64(len(all)) >= s.limits.clients.Load() {
+	if s.closed || !trusted && int64(len(all)) >= s.limits.clients.Load() || socket && !s.o.Sockets.take() {
 		closed := s.closed
 		s.mu.Unlock()
 		if !closed {
@@ -212,12 +214,13 @@ func (s *Server) take(nc net.Conn, trusted bool) {
 		return
 	}
 	s.lastID++
-	if tcp, ok := nc.(*net.TCPConn); ok {
+	if socket {
 		s.keepAlive(tcp)
 	}
 	client := s.newClientConn(nc)
 	if client.turnedAway() {
 		s.mu.Unlock()
+		s.o.Sockets.give(socket)
 		return
 	}
 	nc = client
@@ -236,7 +239,8 @@ func (s *Server) take(nc net.Conn, trusted bool) {
 		s.mu.Lock()
 		delete(all, c.id)
 		s.mu.Unlock()
-		nc.Close() // last: CLIENT LIST does not show a connection that its client has seen end
+		s.o.Sockets.give(socket)
+		nc.Close() // last: CLIENT LIST does not show a connection that its client has seen end, and its place is free
 	}()
 }
 

@@ -750,6 +750,58 @@ func TestMaxClients(t *testing.T) {
 	}
 }
 
+// TestSockets bounds the sockets of two servers together. Connections through memory do not count.
+func TestSockets(t *testing.T) {
+	var sockets Sockets
+	sockets.Bound(3)
+	var addrs []string
+	for range 2 {
+		s, dial := start(t, Options{Self: 1, Sockets: &sockets})
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		go s.Serve(ln)
+		addrs = append(addrs, ln.Addr().String())
+		for range 3 {
+			ask(t, dial(), "ping")
+		}
+	}
+	dial := func(to int) net.Conn {
+		t.Helper()
+		c, err := net.Dial("tcp", addrs[to])
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	a, b, c := dial(0), dial(1), dial(0)
+	for _, c := range []net.Conn{a, b, c} {
+		ask(t, c, "ping")
+	}
+	got, err := io.ReadAll(dial(1))
+	if string(got) != "-ERR max number of clients reached\r\n" || err != nil {
+		t.Errorf("fourth connection: %q, %v", got, err)
+	}
+	for _, c := range []struct{ call, want string }{
+		{"config set maxclients 4", "-ERR CONFIG SET failed (possibly related to argument 'maxclients') - The operating " +
+			"system is not able to handle the specified number of clients, try with 3\r\n"},
+		{"config set maxclients 3", "+OK\r\n"},
+	} {
+		if got := ask(t, a, c.call); got != c.want {
+			t.Errorf("%s: %q; want %q", c.call, got, c.want)
+		}
+	}
+	ask(t, a, "quit")
+	if _, err := io.ReadAll(a); err != nil {
+		t.Error(err)
+	}
+	if got := ask(t, dial(1), "ping"); got != "+PONG\r\n" {
+		t.Errorf("in the place of a client that has left: %q", got)
+	}
+}
+
 // closeSeen is a connection that calls a function before it is closed.
 type closeSeen struct {
 	net.Conn
