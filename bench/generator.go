@@ -128,5 +128,5 @@ func (r *run) warnings(s *results.Summary, seg *phaseSegment) []string {
 	for i, g := range r.groups {
 		out = append(out, doubts(seg.loads[i].table != nil, g.workload.Ops, s.Groups[i].GroupStats)...)
 	}
-	return out
+	return append(out, s.Work.Impaired()...)
 }

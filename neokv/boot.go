@@ -86,7 +86,9 @@ func (c *Cluster) random128() (b [16]byte) {
 // openJournal copies into the stores' logs the writes that only the journal holds. Then it opens a new journal, unless
 // each store syncs its own log.
 func (c *Cluster) openJournal() (err error) {
-	o := disk.JournalOptions{Logs: make(map[uint16]string), Mistakes: c.hooks.Mistakes.Journal}
+	o := disk.JournalOptions{
+		Logs: make(map[uint16]string), OnChange: c.journalChanged, Mistakes: c.hooks.Mistakes.Journal,
+	}
 	for _, n := range c.nodes {
 		o.Logs[uint16(n.id)] = store.LogDir(n.dir, n.walDir)
 	}
@@ -113,7 +115,10 @@ func (c *Cluster) openJournal() (err error) {
 	if !shared {
 		return disk.DropJournal(o)
 	}
-	c.journal, err = disk.OpenJournal(o)
+	j, err := disk.OpenJournal(o)
+	if err == nil {
+		c.journal.Store(j)
+	}
 	return err
 }
 
@@ -217,8 +222,8 @@ func (c *Cluster) shutdown() error {
 	}
 	c.network.Close()
 	c.wg.Wait()
-	if c.journal != nil {
-		errs = append(errs, c.journal.Close())
+	if j := c.journal.Load(); j != nil {
+		errs = append(errs, j.Close())
 	}
 	if c.folder != nil {
 		errs = append(errs, c.folder.close(errors.Join(errs...) == nil && !c.anyFailed.Load()))

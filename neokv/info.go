@@ -44,6 +44,9 @@ var factOf = map[string]func(asked) any{
 	},
 	"wal_sync":       func(a asked) any { return a.c.settings.Engine.WALSync },
 	"raft_transport": func(a asked) any { return a.c.settings.Raft.Transport },
+	"journal":        func(a asked) any { return a.c.journalState() },
+	"lease_ms":       func(a asked) any { return a.c.settings.Raft.Lease().Milliseconds() },
+	"row_cache":      func(a asked) any { return int64(a.c.settings.Engine.RowCache) },
 }
 
 // storeNState is the name of the line that INFO on the proxy port has for each store, with the store's number in place
@@ -60,17 +63,23 @@ func (a asked) ofStore(value func() any) any {
 func state(failure error, stopped bool) string {
 	switch {
 	case failure != nil:
-		return "failed: " + strings.Join(strings.Fields(failure.Error()), " ") // one line
+		return "failed: " + oneLine(failure)
 	case stopped:
 		return "stopped"
 	}
 	return "ok"
 }
 
+// oneLine returns the text of an error without line ends.
+func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
+
 // storeValue reads each counter and gauge of one store.
 var storeValue = map[string]func(*store.Counters) int64{
 	"sync_calls": func(c *store.Counters) int64 { return c.Disk.Syncs },
 	"sync_us":    func(c *store.Counters) int64 { return c.Disk.SyncNanos / 1000 },
+
+	"alone_syncs":  func(c *store.Counters) int64 { return c.Disk.AloneSyncs },
+	"file_retries": func(c *store.Counters) int64 { return c.Disk.Retries },
 
 	"raft_proposals":      ofRegions(func(r *region.Counters) *atomic.Uint64 { return &r.Proposals }),
 	"raft_entries":        ofRegions(func(r *region.Counters) *atomic.Uint64 { return &r.Entries }),
@@ -100,6 +109,9 @@ var storeValue = map[string]func(*store.Counters) int64{
 	"lease_reads":       ofRegions(func(r *region.Counters) *atomic.Uint64 { return &r.LeaseReads }),
 	"index_reads":       ofRegions(func(r *region.Counters) *atomic.Uint64 { return &r.IndexReads }),
 	"follower_reads":    ofRegions(func(r *region.Counters) *atomic.Uint64 { return &r.FollowerReads }),
+
+	"follower_reads_passed": ofRegions(func(r *region.Counters) *atomic.Uint64 { return &r.PassedReads }),
+	"regions_without_lease": func(c *store.Counters) int64 { return int64(c.Leaseless) },
 
 	"keyspace_hits":   ofRegions(func(r *region.Counters) *atomic.Uint64 { return &r.KeysFound }),
 	"keyspace_misses": ofRegions(func(r *region.Counters) *atomic.Uint64 { return &r.KeysMissed }),

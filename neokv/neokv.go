@@ -82,9 +82,9 @@ type Cluster struct {
 	initial  *meta.Map // the map of a new cluster
 
 	regionMu    sync.Mutex
-	lastRegions []topology.Region // see regions
-	journal     *disk.Journal     // nil where each store syncs its own log
-	journalFS   *disk.FS          // the journal's disk for a cluster in memory; else nil
+	lastRegions []topology.Region            // see regions
+	journal     atomic.Pointer[disk.Journal] // nil where each store syncs its own log
+	journalFS   *disk.FS                     // the journal's disk for a cluster in memory; else nil
 	proxy       *server.Server
 	proxyAddr   string
 	proxyPipe   *memconn.Listener
@@ -165,7 +165,9 @@ const (
 	EventFailure EventKind = "failure" // of a store
 	EventLeader  EventKind = "leader"  // a store leads a region
 	EventRegion  EventKind = "region"  // a split or merge goes on
-	EventClient  EventKind = "client"  // a client calls a command that NeoKV lacks; once for each of the first hundred
+	// EventImpaired is of what gets worse, or well again, though nothing fails.
+	EventImpaired EventKind = "impaired"
+	EventClient   EventKind = "client" // a client calls a command that NeoKV lacks; once for each of the first hundred
 )
 
 func (e ClusterEvent) String() string { return e.Time.Format("15:04:05.000 ") + e.Text }

@@ -80,7 +80,7 @@ func (n *storePlace) restart() error {
 
 // open opens the store. The place stays down meanwhile, so fail tells nobody of a store that fails: serve does.
 func (n *storePlace) open(booting bool) (*store.Store, error) {
-	if j := n.c.journal; j != nil {
+	if j := n.c.journal.Load(); j != nil {
 		if err := n.fs.Share(j, uint16(n.id), store.LogDir(n.dir, n.walDir)); err != nil {
 			return nil, err
 		}

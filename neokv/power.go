@@ -199,10 +199,10 @@ func (c *Cluster) bury(left wreckage) error {
 		n.ended(fault.Kill)
 	}
 	if left.journal != nil {
-		if c.journal != nil {
-			errs = append(errs, c.journal.Close())
+		if j := c.journal.Swap(nil); j != nil {
+			errs = append(errs, j.Close())
 		}
-		c.journal, c.journalFS, c.dead = nil, left.journal, true
+		c.journalFS, c.dead = left.journal, true
 	}
 	return errors.Join(errs...)
 }

@@ -14,6 +14,8 @@ type ClusterStatus struct {
 	Stores  []StoreStatus  `json:"stores"`
 	Regions []RegionStatus `json:"regions"`
 	Faults  []fault.Fault  `json:"faults"` // those in force, as text
+	// Impaired says what is worse than it should be, though every store runs and every region is served.
+	Impaired []string `json:"impaired,omitempty"`
 }
 
 // StoreStatus is the state of one store.
@@ -90,7 +92,51 @@ func (c *Cluster) Status() ClusterStatus {
 		}
 		s.Regions = append(s.Regions, region)
 	}
+	s.Impaired = c.impaired()
 	return s
+}
+
+// impaired is ClusterStatus.Impaired.
+func (c *Cluster) impaired() (all []string) {
+	if j := c.journal.Load(); j != nil {
+		if err := j.Broken(); err != nil {
+			all = append(all, aloneText(err))
+		}
+	}
+	for _, n := range c.nodes {
+		if s := n.store.Load(); s != nil && s.Failed() == nil {
+			if ids := s.Leaseless(); len(ids) > 0 {
+				all = append(all, fmt.Sprintf("store %d has no lease in %d of the regions that it leads, the first is region %d: "+
+					"each read takes a round to the other stores until there is another leader", n.id, len(ids), ids[0]))
+			}
+		}
+	}
+	return all
+}
+
+// journalState is the line journal of INFO.
+func (c *Cluster) journalState() string {
+	j := c.journal.Load()
+	if j == nil {
+		return "none"
+	}
+	if err := j.Broken(); err != nil {
+		return "broken: " + oneLine(err)
+	}
+	return "shared"
+}
+
+// journalChanged tells that the journal is broken, and why, or that it is mended.
+func (c *Cluster) journalChanged(err error) {
+	if err != nil {
+		c.event(EventImpaired, "%s", aloneText(err))
+		return
+	}
+	c.event(EventImpaired, "the journal is mended: the stores share their syncs again")
+}
+
+func aloneText(err error) string {
+	return fmt.Sprintf("the journal that the stores share is broken, so each store syncs its own log: %s", oneLine(err))
 }
 
 // WaitHealthy returns when every store runs, every region is served, and all replicas have applied what their leaders

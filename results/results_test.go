@@ -453,3 +453,16 @@ func TestSparkline(t *testing.T) {
 		}
 	}
 }
+
+// TestImpaired says what makes a target slower than its settings say, and nothing of one that is well.
+func TestImpaired(t *testing.T) {
+	if got := (Work{"sync_calls": 7, "alone_syncs": 0, "regions_without_lease": 0}).Impaired(); got != nil {
+		t.Errorf("a target that is well: %q", got)
+	}
+	got := strings.Join(Work{"alone_syncs": 1200, "file_retries": 3, "regions_without_lease": 2}.Impaired(), "\n")
+	for _, want := range []string{"1,200 syncs of a log", "tried 3 times again", "2 regions were read without a lease"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q lacks %q", got, want)
+		}
+	}
+}

@@ -205,8 +205,9 @@ const TimedCase = "beside the baseline's build"
 // judged is the timed figure that gates. Latencies at a rate far below saturation say more about the machine.
 const judged = "CPU"
 
-// Run measures until the budget is used up, a second time if it found a regression.
-func (t *Timed) Run(ctx context.Context) ([]Finding, error) {
+// Run measures until the budget is used up, a second time if it found a regression. It also returns what made builds
+// slower than their settings say.
+func (t *Timed) Run(ctx context.Context) (findings []Finding, impaired []string, err error) {
 	for again := false; ; again = true {
 		plan := t.Plan
 		plan.Until = time.Now().Add(t.Budget)
@@ -218,12 +219,12 @@ func (t *Timed) Run(ctx context.Context) ([]Finding, error) {
 			return nil
 		})
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		findings := t.judge(turns.Compare())
+		findings = t.judge(turns.Compare())
 		worse := func(f Finding) bool { return f.Gates && f.Verdict == compare.Worse }
 		if again || !slices.ContainsFunc(findings, worse) {
-			return findings, nil
+			return findings, turns.Impaired(), nil
 		}
 	}
 }

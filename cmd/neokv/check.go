@@ -215,7 +215,9 @@ func (f *checkFlags) measure(ctx context.Context, p process, b *gate.Baseline, t
 				fmt.Fprintf(p.stderr, "neokv: timed round %d, %s so far\n", round+1, time.Since(began).Round(time.Second))
 			}
 		}
-		o.Timed, err = t.Run(ctx)
+		var impaired []string
+		o.Timed, impaired, err = t.Run(ctx)
+		o.Warnings = append(o.Warnings, impaired...)
 	}
 	return err
 }

@@ -199,6 +199,9 @@ func printStatus(w io.Writer, s neokv.ClusterStatus, height int) {
 			fmt.Fprintf(w, "store %d: %s\n", x.Store, strings.Join(strings.Fields(x.Reason), " "))
 		}
 	}
+	for _, text := range s.Impaired {
+		fmt.Fprintln(w, text)
+	}
 	fmt.Fprintln(w)
 	t = tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "REGION\tSLOTS\tVERSION\tLEADER\tTERM\tREPLICAS")

@@ -53,7 +53,7 @@ func serve(c *cobra.Command, p process, f *clusterFlags, controlPort int) (err e
 	}
 	events := make(chan string, 100) // more at once than people read
 	config.OnEvent = func(e neokv.ClusterEvent) {
-		if e.Kind == neokv.EventFault || e.Kind == neokv.EventClient {
+		if e.Kind == neokv.EventFault || e.Kind == neokv.EventClient || e.Kind == neokv.EventImpaired {
 			select {
 			case events <- e.Text:
 			default:

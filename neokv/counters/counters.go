@@ -65,10 +65,19 @@ var All = []Line{
 	{"in_memory", Fact, Cluster, "1 where the data is in memory, else 0"},
 	{"wal_sync", Fact, Cluster, "the setting `engine.wal_sync`"},
 	{"raft_transport", Fact, Cluster, "the setting `raft.transport`"},
+	{"journal", Fact, Cluster,
+		"`shared`: one sync makes the logs of all stores durable; `none`: each store syncs its own, by the settings; " +
+			"`broken:` and why: each store does so until the journal is mended"},
+	{"lease_ms", Fact, Cluster, "how long a leader may read without a round after one; 0: each read takes a round"},
+	{"row_cache", Fact, Cluster, "bytes that the row cache may take, 0 for none"},
 
 	{"sync_calls", Counter, Store,
 		"syncs of files and folders; a sync that covers the logs of several stores counts at one of them"},
 	{"sync_us", Counter, Store, "time that these syncs took; the times of syncs that overlap add up"},
+	{"alone_syncs", Counter, Store,
+		"syncs of a log that this store made for itself, because the journal that it shares was broken"},
+	{"file_retries", Counter, Store,
+		"tries to open, make, list or write a file after one that failed for want of descriptors or memory"},
 
 	{"raft_proposals", Counter, Store,
 		"runs of writes handed to regions that this store led; a run is the writes of one pipeline to one region"},
@@ -103,6 +112,10 @@ var All = []Line{
 	{"lease_reads", Counter, Store, "runs of reads that a leader served under its lease, without a round"},
 	{"index_reads", Counter, Store, "runs of reads that a leader served after a round"},
 	{"follower_reads", Counter, Store, "runs of reads that a follower served after a round"},
+	{"follower_reads_passed", Counter, Store,
+		"runs of reads that a follower left to the leader, since only that can tell whether a record has expired"},
+	{"regions_without_lease", Gauge, Store,
+		"regions that this store leads without a lease as long as it leads them, as after a transfer that came to nothing"},
 
 	{"keyspace_hits", Counter, Store, "keys that reads looked up and found"},
 	{"keyspace_misses", Counter, Store, "keys that reads looked up and did not find"},

@@ -96,12 +96,22 @@ func (r *Turns) Compare() *Delta {
 	return c
 }
 
-// warnings returns what the blocks warn of, with how many blocks did. Of warnings that differ in their figures alone it
+// warnings returns what the blocks warn of.
+func (r *Turns) warnings() []string {
+	return r.each(func(s *results.Summary) []string { return s.Warnings })
+}
+
+// Impaired returns what made targets slower than their settings say.
+func (r *Turns) Impaired() []string {
+	return r.each(func(s *results.Summary) []string { return s.Work.Impaired() })
+}
+
+// each returns lines about the blocks, with how many blocks have each. Of lines that differ in their figures alone it
 // returns the first.
-func (r *Turns) warnings() (out []string) {
+func (r *Turns) each(of func(*results.Summary) []string) (out []string) {
 	counts := map[string]int{}
 	for i := range r.Blocks {
-		for _, w := range r.Blocks[i].Summary.Warnings {
+		for _, w := range of(&r.Blocks[i].Summary) {
 			kind := digits.ReplaceAllString(w, "")
 			if counts[kind]++; counts[kind] == 1 {
 				out = append(out, w)

@@ -168,6 +168,7 @@ func (x *reader) read(run *redis.Run, deadline time.Time, anywhere bool) error {
 		}
 		if good && ahead {
 			if anywhere && x.servingTerm.Load() == 0 {
+				x.counters.PassedReads.Add(1)
 				return ErrAtLeader
 			}
 			if err := x.advanceTo(instant, deadline); err != nil {
@@ -347,6 +348,13 @@ func (x *reader) revoke(term uint64) {
 		x.lease.Store(nil)
 	}
 	x.mu.Unlock()
+}
+
+// leaseless reports whether the leader of a term may hold no lease in it, though the settings give it one.
+func (x *reader) leaseless(term uint64) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.revoked >= term && x.o.Knobs.Lease() > 0
 }
 
 // suspend gives the lease up and takes none until resume. Reads go by read index meanwhile.

@@ -278,6 +278,12 @@ func (r *Replica) Prepare() {
 	}
 }
 
+// Leaseless reports whether this replica leads and may hold no lease in its term, so that each read takes a round.
+func (r *Replica) Leaseless() bool {
+	term := r.servingTerm.Load()
+	return term != 0 && r.reader.leaseless(term)
+}
+
 // Revoke ends the lease for all terms up to term. The transport calls it before a message that makes the lease unsafe
 // leaves the store.
 func (r *Replica) Revoke(term uint64) {

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,6 +54,39 @@ func TestLeaseReads(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		if after := n.ReadIndexRounds.Load(); after != before {
 			t.Errorf("%d rounds while nobody read", after-before)
+		}
+	})
+}
+
+// TestLostLeaseIsTold: a leader that has lost its lease for the rest of its term, as after a transfer that came to
+// nothing, reads by rounds, and the status says so until another store leads.
+func TestLostLeaseIsTold(t *testing.T) {
+	inBubble(t, seam.Hooks{}, func(t *testing.T, s *sim, _ *caller) {
+		const region = topology.RegionID(1)
+		home, _ := s.leader(region)
+		if told := s.c.Status().Impaired; told != nil {
+			t.Errorf("a cluster that is well: %q", told)
+		}
+		r := home.Store().Replica(region)
+		_, term, _ := r.Leading()
+		r.Revoke(term)
+		before := r.Counters().IndexReads.Load()
+		for range 10 {
+			s.ask(t, home, "GET", "r{"+regionTags[0]+"}")
+		}
+		if n := r.Counters().IndexReads.Load() - before; n != 10 {
+			t.Errorf("%d of 10 reads took a round", n)
+		}
+		want := fmt.Sprintf("store %d has no lease in 1 of the regions that it leads, the first is region 1", home.ID())
+		if told := s.c.Status().Impaired; len(told) != 1 || !strings.HasPrefix(told[0], want) {
+			t.Errorf("told %q; want %q", told, want)
+		}
+		if n := home.Store().Counters().Leaseless; n != 1 {
+			t.Errorf("%d regions counted without a lease; want 1", n)
+		}
+		s.move(region, s.others(home)[0])
+		if told := s.c.Status().Impaired; told != nil {
+			t.Errorf("after the move: %q", told)
 		}
 	})
 }

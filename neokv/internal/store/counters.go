@@ -21,6 +21,7 @@ type Counters struct {
 	Log       raftlog.Stats
 	Disk      disk.Stats
 	Transport transport.Stats
+	Leaseless int // regions, as of now: see Leaseless
 }
 
 // Counters reads the counters. It must not be called after Close has begun. engine.Metrics says what it costs.
@@ -30,9 +31,22 @@ func (s *Store) Counters() Counters {
 		Regions: s.counters.list(), Engine: s.engine.Metrics(), Log: s.log.Stats(), Transport: s.endpoint.Stats(),
 		Disk: disk.Stats{
 			Syncs: d.Syncs - before.Syncs, SyncNanos: d.SyncNanos - before.SyncNanos,
-			BytesWritten: d.BytesWritten - before.BytesWritten,
+			BytesWritten: d.BytesWritten - before.BytesWritten, AloneSyncs: d.AloneSyncs - before.AloneSyncs,
+			Retries: d.Retries - before.Retries,
 		},
+		Leaseless: len(s.Leaseless()),
 	}
+}
+
+// Leaseless returns the regions that this store leads and reads without a lease, as long as the present terms last.
+func (s *Store) Leaseless() (all []topology.RegionID) {
+	for id, r := range *s.replicas.Load() {
+		if r.Leaseless() {
+			all = append(all, id)
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 // regionCounters has what the store keeps for Counters.
