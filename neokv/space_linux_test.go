@@ -2,6 +2,7 @@ package neokv
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,16 +10,23 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/redis/go-redis/v9"
 	"golang.org/x/sys/unix"
 
 	"neokv.dev/neokv/settings"
 )
 
-// smallDisk mounts a file system of this many bytes, in memory, on a folder. It skips the test without the right to.
-func smallDisk(t *testing.T, dir string, bytes int) {
+// smallDisk mounts a file system of this many bytes and inodes, in memory, on a folder. 0 inodes are many. It skips the
+// test without the right to.
+func smallDisk(t *testing.T, dir string, bytes, inodes int) {
 	t.Helper()
-	err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", bytes))
+	options := fmt.Sprintf("size=%d", bytes)
+	if inodes > 0 {
+		options += fmt.Sprintf(",nr_inodes=%d", inodes)
+	}
+	err := unix.Mount("tmpfs", dir, "tmpfs", 0, options)
 	if err == unix.EPERM || err == unix.EACCES {
 		t.Skipf("only root may mount a small file system: %v", err)
 	}
@@ -60,7 +68,7 @@ func onSmallDisk(t *testing.T, s *settings.Settings, all bool) (c *Cluster, dir 
 	root := t.TempDir()
 	if all {
 		dir = root
-		smallDisk(t, root, 64<<20)
+		smallDisk(t, root, 64<<20, 0)
 		return start(t, Config{Dir: filepath.Join(root, "data"), Settings: s}), dir
 	}
 	c = start(t, Config{Dir: root, Settings: s})
@@ -76,12 +84,12 @@ func onSmallDisk(t *testing.T, s *settings.Settings, all bool) (c *Cluster, dir 
 		}
 	}
 	copied(own, aside)
-	smallDisk(t, own, 64<<20)
+	smallDisk(t, own, 64<<20, 0)
 	copied(aside, own)
 	return start(t, Config{Dir: root, Settings: s}), own
 }
 
-// TestSmallDisk fills the disk of one store up to a part of its reserve, which is an eighth of 64 MiB.
+// TestSmallDisk fills the disk of one store up to a part of its reserve, which is a third of 64 MiB.
 func TestSmallDisk(t *testing.T) {
 	c, dir := onSmallDisk(t, small(), false)
 	writeAndRead(t, c, 1)
@@ -90,7 +98,7 @@ func TestSmallDisk(t *testing.T) {
 		s := c.Status()
 		return s.Stores[1].State == StateFull && s.Stores[1].Leads == 0 && served(c)
 	})
-	if why := c.Status().Stores[1].Reason; !strings.Contains(why, "engine.disk_reserve keeps 8MiB") {
+	if why := c.Status().Stores[1].Reason; !strings.Contains(why, "engine.disk_reserve keeps 21MiB") {
 		t.Errorf("reason %q", why)
 	}
 	for i := range 20 {
@@ -131,6 +139,97 @@ func TestSmallDiskOfAll(t *testing.T) {
 		return !slices.ContainsFunc(c.Status().Stores, func(s StoreStatus) bool { return s.State != StateOK })
 	})
 	writeAndRead(t, c, 2)
+}
+
+// TestFewInodes uses up the inodes of the disk of all stores but for a part of an eighth: writes are refused, reads go
+// on, and nothing fails.
+func TestFewInodes(t *testing.T) {
+	dir := t.TempDir()
+	smallDisk(t, dir, 256<<20, 1000)
+	c := start(t, Config{Dir: filepath.Join(dir, "data"), Settings: small()})
+	writeAndRead(t, c, 1)
+	client := goRedis(t, c)
+	if err := client.Set(t.Context(), "k", "v", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	free := func() int {
+		var st unix.Statfs_t
+		if err := unix.Statfs(dir, &st); err != nil {
+			t.Fatal(err)
+		}
+		return int(st.Ffree)
+	}
+	var made []string
+	for free() > 100 {
+		made = append(made, filepath.Join(dir, fmt.Sprint("filler", len(made))))
+		if err := os.WriteFile(made[len(made)-1], nil, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await(t, "refusal", func() bool {
+		err := client.Set(t.Context(), "k", "w", 0).Err()
+		return err != nil && strings.HasPrefix(err.Error(), "MISCONF Errors writing to the AOF file: No space left")
+	})
+	if why := c.Status().Stores[1].Reason; !strings.Contains(why, "more files, and engine.disk_reserve keeps 125") {
+		t.Errorf("reason %q", why)
+	}
+	if got, err := client.Get(t.Context(), "k").Result(); err != nil || got != "v" && got != "w" {
+		t.Errorf("GET = %q, %v", got, err)
+	}
+	for _, path := range made {
+		without(t, path)
+	}
+	await(t, "writes to all regions", func() bool {
+		for i := range 20 {
+			if client.Set(t.Context(), fmt.Sprint("k", i), 0, 0).Err() != nil {
+				return false
+			}
+		}
+		return true
+	})
+	await(t, "recovery", func() bool {
+		return !slices.ContainsFunc(c.Status().Stores, func(s StoreStatus) bool { return s.State != StateOK })
+	})
+	writeAndRead(t, c, 2)
+}
+
+// TestDiskOf96MiB writes to stores at their default settings, as fast as it can, until a disk that is smaller than
+// their memtables and their journal has no more space: writes are refused, and no store fails.
+func TestDiskOf96MiB(t *testing.T) {
+	for _, size := range []int{1 << 10, 16 << 10, 200 << 10} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			dir := t.TempDir()
+			smallDisk(t, dir, 96<<20, 0)
+			c := start(t, Config{Dir: filepath.Join(dir, "data")})
+			client := goRedis(t, c)
+			random := rand.New(rand.NewPCG(1, 1))
+			value := make([]byte, size)
+			for i := range value {
+				value[i] = byte(random.Uint32())
+			}
+			refused := 0
+			for i := 0; refused < 3 && i < 400<<20/size; i += 16 {
+				_, err := client.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+					for k := range 16 {
+						p.Set(t.Context(), fmt.Sprint("key", i+k), value, 0)
+					}
+					return nil
+				})
+				if err != nil && strings.HasPrefix(err.Error(), "MISCONF ") {
+					refused++
+					time.Sleep(time.Second) // idle stores flush their memtables
+				}
+				for _, s := range c.Status().Stores {
+					if s.State == StateFailed {
+						t.Fatalf("after %d writes store %d has failed: %s", i, s.Store, s.Reason)
+					}
+				}
+			}
+			if refused < 3 {
+				t.Error("writes were never refused")
+			}
+		})
+	}
 }
 
 // TestNoReserve fills the disk of one store that keeps no reserve: that store fails, and starts again when there is

@@ -43,7 +43,7 @@ type EngineKnobs struct {
 	WALSync               string `key:"wal_sync" oneof:"always,none" help:"whether a write is on disk before it is acknowledged"`
 	SharedSync            bool   `key:"shared_sync" help:"true: one sync makes the write-ahead logs of all stores of the process durable, through a journal that they share; false: a sync each"`
 	WALDir                string `key:"wal_dir" help:"folder on another disk for the write-ahead logs, empty to keep them beside the data; recorded in the data folder at first boot"`
-	DiskReserve           Bytes  `key:"disk_reserve" min:"0" max:"1TiB" help:"free space that a store keeps on its disk, an eighth of the disk at most: with less left the store hands its leaders away and takes no more writes; 0 for none"`
+	DiskReserve           Bytes  `key:"disk_reserve" min:"0" max:"1TiB" help:"free space that a store keeps on its disk beside what flushes need; at most an eighth of the disk, of a small one 32MiB or a third: with less left the store hands its leaders away and takes no more writes; 0 for none"`
 	Durable               bool   `key:"durable" help:"true: refuse all that could lose acknowledged writes: data in memory or in a temporary folder, engine.wal_sync none"`
 }
 

@@ -59,6 +59,8 @@ type FS struct {
 	begun, completed        atomic.Int64 // syncs of files and folders
 	syncs, syncNanos, bytes atomic.Int64 // of what reached the disk
 	alone, retries          atomic.Int64 // see Stats
+	noticeAt                atomic.Int64 // the value of bytes from which on notice is signalled
+	notice                  chan struct{}
 }
 
 var _ vfs.FS = (*FS)(nil)
@@ -79,7 +81,7 @@ func inMemory(mem *memoryFS) *FS { return newFS(mem, mem) }
 func newFS(base vfs.FS, mem *memoryFS) *FS {
 	return &FS{
 		base: base, mem: mem, prefixes: &prefixes{files: make(map[string]*prefix)},
-		reads: reads{base: time.Now()}, ended: make(chan struct{}),
+		reads: reads{base: time.Now()}, ended: make(chan struct{}), notice: make(chan struct{}, 1),
 	}
 }
 
@@ -252,6 +254,20 @@ func (f *FS) Free(dir string) (bytes, total int64, ok bool) {
 	}
 	usage, err := f.GetDiskUsage(dir)
 	return int64(usage.AvailBytes), int64(usage.TotalBytes), err == nil
+}
+
+// Notice returns a channel that gets a value once so many more bytes have been written. It is the same channel each time,
+// and the last call counts.
+func (f *FS) Notice(bytes int64) <-chan struct{} {
+	f.noticeAt.Store(f.bytes.Load() + bytes)
+	return f.notice
+}
+
+// FreeFiles returns how many files can still be made on the disk of the folder dir, and how many it has room for in all.
+// ok is false if that is not known. While the machine's disk does not answer, it returns what it returned last.
+func (f *FS) FreeFiles(dir string) (files, total int64, ok bool) {
+	s, err := f.spaceIn(dir)
+	return s.files, s.allFiles, err == nil && s.allFiles > 0
 }
 
 // FileOp is a kind of operation that changes the disk.

@@ -76,7 +76,12 @@ func (x *file) pass(p []byte, off int64, write func([]byte) (int, error)) (n int
 		}
 		return err
 	})
-	x.fs.bytes.Add(int64(n))
+	if x.fs.bytes.Add(int64(n)) >= x.fs.noticeAt.Load() {
+		select {
+		case x.fs.notice <- struct{}{}:
+		default:
+		}
+	}
 	if x.log != nil {
 		x.log.wrote(off, p[:n])
 	}

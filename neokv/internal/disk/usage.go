@@ -17,9 +17,15 @@ type usages struct {
 	folders map[string]*usage
 }
 
+// diskSpace is what a disk says of itself.
+type diskSpace struct {
+	vfs.DiskUsage
+	files, allFiles int64 // how many inodes are free and how many there are, 0 if that is not known
+}
+
 // usage is the last answer about a folder.
 type usage struct {
-	vfs.DiskUsage
+	diskSpace
 	err   error         // vfs.ErrUnsupported before the first answer
 	asked chan struct{} // closed when the next answer has come; nil while nobody asks
 	since time.Time     // when that question was asked
@@ -29,7 +35,7 @@ type usage struct {
 const usageWait = 100 * time.Millisecond
 
 // of returns what ask says of a folder, or the last answer if the disk takes longer than usageWait.
-func (u *usages) of(dir string, ask func() (vfs.DiskUsage, error)) (vfs.DiskUsage, error) {
+func (u *usages) of(dir string, ask func() (diskSpace, error)) (diskSpace, error) {
 	u.mu.Lock()
 	last := u.folders[dir]
 	if last == nil {
@@ -43,7 +49,7 @@ func (u *usages) of(dir string, ask func() (vfs.DiskUsage, error)) (vfs.DiskUsag
 			u.mu.Lock()
 			defer u.mu.Unlock()
 			close(last.asked)
-			last.DiskUsage, last.err, last.asked = answer, err, nil
+			last.diskSpace, last.err, last.asked = answer, err, nil
 		}()
 	}
 	answered, patience := last.asked, usageWait-time.Since(last.since)
@@ -56,17 +62,26 @@ func (u *usages) of(dir string, ask func() (vfs.DiskUsage, error)) (vfs.DiskUsag
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return last.DiskUsage, last.err
+	return last.diskSpace, last.err
 }
 
 // GetDiskUsage is part of vfs.FS. Where the disk does not answer soon, it returns the last answer, or
 // vfs.ErrUnsupported if there is none.
 func (f *FS) GetDiskUsage(path string) (vfs.DiskUsage, error) {
+	s, err := f.spaceIn(path)
+	return s.DiskUsage, err
+}
+
+func (f *FS) spaceIn(path string) (diskSpace, error) {
 	if f.usages == nil {
-		return f.base.GetDiskUsage(path)
+		usage, err := f.base.GetDiskUsage(path)
+		return diskSpace{DiskUsage: usage}, err
 	}
-	return f.usages.of(path, func() (vfs.DiskUsage, error) {
+	return f.usages.of(path, func() (s diskSpace, err error) {
 		f.reached(BeforeUsage, 0)
-		return f.base.GetDiskUsage(path)
+		if s.DiskUsage, err = f.base.GetDiskUsage(path); err == nil {
+			s.files, s.allFiles = inodes(path)
+		}
+		return s, err
 	})
 }

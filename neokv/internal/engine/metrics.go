@@ -77,6 +77,9 @@ func (e *Engine) Metrics() Metrics {
 	return m
 }
 
+// Unflushed returns how many bytes of the log are of memtables that have not been flushed. It costs as much as Metrics.
+func (e *Engine) Unflushed() int64 { return int64(e.db.Metrics().WAL.Size) }
+
 // TableBytes estimates how many bytes of the tables on disk a range of keys takes. Memtables do not count.
 func (e *Engine) TableBytes(span Span) (uint64, error) {
 	n, err := e.db.EstimateDiskUsage(span.Lower, span.Upper)

@@ -1,7 +1,10 @@
 package store
 
 import (
+	"cmp"
 	"fmt"
+	"math"
+	"slices"
 	"time"
 
 	pb "github.com/lni/dragonboat/v4/raftpb"
@@ -13,7 +16,8 @@ import (
 )
 
 // A store whose disk has less free space than engine.disk_reserve is full. What is left is for what cannot be put off:
-// flushes, votes, the entries of meta. A full store
+// flushes, votes, the entries of meta. Flushes need as much again as the memtables hold, which counts on top. Where the
+// disk has a fixed number of inodes, some of them are kept as well. A full store
 //
 //   - tells meta's leader, which tells the others, so that nobody makes it a leader;
 //   - hands over the regions that it leads, and does not propose until then;
@@ -23,46 +27,91 @@ import (
 // If the stores that run and are not full have no majority of a region's replicas, its leader refuses writes. Reads go
 // on. Once there is space, the leaders send again what the stores lack.
 
-// spaceEvery is how often a store looks at the free space of its disk.
-const spaceEvery = 200 * time.Millisecond
+const (
+	// spaceEvery is how often a store looks at the free space of its disk. It also looks when it has written the
+	// spareShare-th part of what may be used up, or leastWritten: other stores may write as much on the same disk, and
+	// each byte of a log goes to the journal, too.
+	spaceEvery   = 200 * time.Millisecond
+	spareShare   = 16
+	leastWritten = 256 << 10
+	// keptFiles is how many files a store can still make when it is full, if its disk has room for many more.
+	keptFiles = 1000
+	// A store keeps an eighth of its disk at most, but so many bytes of a small disk, if that is a third of it at most:
+	// that is what may be on its way to the disks when a store becomes full.
+	keptOfSmall = 32 << 20
+)
 
 // watchSpace looks at the disk until the store closes.
 func (s *Store) watchSpace() {
-	for pause(s.ctx, spaceEvery) {
+	tick := time.NewTicker(spaceEvery)
+	defer tick.Stop()
+	var written <-chan struct{}
+	for {
+		select {
+		case <-tick.C:
+		case <-written:
+		case <-s.ctx.Done():
+			return
+		}
 		if s.Failed() == nil {
-			s.lookAtSpace()
+			written = s.o.FS.Notice(s.lookAtSpace())
 			s.refuseWrites()
 		}
 	}
 }
 
-// lookAtSpace finds out whether the store is full. Once it is, it needs a quarter more than the reserve to be well.
-func (s *Store) lookAtSpace() {
-	free, reserve, ok := s.space()
-	full := ok && (free < reserve || s.full.Load() && free < reserve+reserve/4)
+// lookAtSpace finds out whether the store is full, and returns how much it may write until it is called again. Once the
+// store is full, it needs a quarter more than it keeps to be well.
+func (s *Store) lookAtSpace() (write int64) {
+	full := false
+	write = math.MaxInt32
+	for _, r := range s.rooms() {
+		full = full || r.free < r.kept || s.full.Load() && r.free < r.kept+r.kept/4
+		if !r.files {
+			write = min(write, max((r.free-r.kept)/spareShare, leastWritten))
+		}
+	}
 	if s.full.Swap(full) != full {
 		s.publish()
 		s.Wake()
 	}
+	return write
 }
 
-// space returns the free space of the store's disk and the reserve, in bytes: an eighth of the disk at most. If data
-// and log are on two disks, it is that of the disk with less beyond its reserve. ok is false if it is not known.
-func (s *Store) space() (free, reserve int64, ok bool) {
+// room is what a store may use up on a disk.
+type room struct {
+	free, kept int64
+	flush      int64 // bytes of kept for flushes
+	files      bool  // it is counted in files, not in bytes
+}
+
+// rooms returns what is known of the room on the store's disks, that for data and that for its log.
+func (s *Store) rooms() (all []room) {
+	k := &s.o.Settings.Engine
+	if k.DiskReserve == 0 {
+		return nil
+	}
 	for _, dir := range []string{s.o.Dir, s.o.WALDir} {
 		if dir == "" {
 			continue
 		}
-		left, total, known := s.o.FS.Free(dir)
-		if !known {
-			continue
+		if free, total, ok := s.o.FS.Free(dir); ok {
+			small := min(keptOfSmall, total/3>>20<<20)
+			r := room{free: free, kept: min(int64(k.DiskReserve), max(total/8, small))}
+			if dir == s.o.Dir && free < 4*(r.kept+int64(k.MemtableSize)) { // else it is not worth asking
+				r.flush = s.engine.Unflushed()
+				if total < math.MaxInt64 {
+					r.flush *= int64(s.o.Settings.Cluster.Stores) // which mostly share the disk, and write equally much
+				}
+				r.kept += r.flush
+			}
+			all = append(all, r)
 		}
-		least := min(int64(s.o.Settings.Engine.DiskReserve), total/8)
-		if !ok || left-least < free-reserve {
-			free, reserve, ok = left, least, true
+		if free, total, ok := s.o.FS.FreeFiles(dir); ok {
+			all = append(all, room{free: free, kept: min(keptFiles, total/8), files: true})
 		}
 	}
-	return free, reserve, ok
+	return all
 }
 
 // Full returns why the store takes no more writes, "" while it does.
@@ -70,12 +119,26 @@ func (s *Store) Full() string {
 	if !s.full.Load() {
 		return ""
 	}
-	free, reserve, _ := s.space()
+	rooms := s.rooms()
+	if len(rooms) == 0 {
+		return "its disk does not say how much space it has left"
+	}
+	least := slices.MinFunc(rooms, func(a, b room) int {
+		return cmp.Compare(float64(a.free)/float64(a.kept), float64(b.free)/float64(b.kept))
+	})
+	if least.files {
+		return fmt.Sprintf("its disk has room for %d more files, and engine.disk_reserve keeps %d", least.free, least.kept)
+	}
+	free := least.free
 	if free > 1<<20 {
 		free = free >> 20 << 20 // it changes all the time
 	}
-	return fmt.Sprintf("its disk has %s left, and engine.disk_reserve keeps %s", settings.Bytes(free>>10<<10),
-		settings.Bytes(reserve))
+	why := fmt.Sprintf("its disk has %s left, and engine.disk_reserve keeps %s", settings.Bytes(free>>10<<10),
+		settings.Bytes(least.kept-least.flush))
+	if least.flush > 0 {
+		why += fmt.Sprintf(", flushes need %s more", settings.Bytes((least.flush+1023)>>10<<10))
+	}
+	return why
 }
 
 // refuseWrites lets the regions that this store leads take writes or not, by the space that the stores have, and hands
