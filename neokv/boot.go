@@ -29,6 +29,7 @@ func (c *Cluster) start(ctx context.Context) error {
 	if c.config.Hooks != nil {
 		c.config.Hooks.Cluster = inside{c}
 	}
+	c.survey()
 	if err := c.openJournal(); err != nil {
 		return err
 	}
@@ -41,13 +42,24 @@ func (c *Cluster) start(ctx context.Context) error {
 	errs := make([]error, len(c.nodes))
 	var wg sync.WaitGroup
 	for i, n := range c.nodes {
-		wg.Go(func() { errs[i] = n.start(listeners[i], true) })
+		wg.Go(func() {
+			defer n.hasTold()
+			defer n.hasEntered()
+			if errs[i] = n.failure; errs[i] == nil {
+				errs[i] = n.start(listeners[i], true)
+			}
+		})
 	}
 	wg.Wait()
 	c.startProxy(listeners[len(c.nodes)])
 	c.serveInside()
-	if err := errors.Join(errs...); err != nil {
-		return err
+	for i, n := range c.nodes {
+		if errs[i] != nil {
+			n.absent(listeners[i], errs[i])
+		}
+	}
+	if err := errors.Join(errs...); err != nil && c.boots.now == 1 {
+		return err // nobody needs a new cluster that is not whole
 	}
 	return c.waitServing(ctx)
 }
@@ -87,10 +99,12 @@ func (c *Cluster) random128() (b [16]byte) {
 // each store syncs its own log.
 func (c *Cluster) openJournal() (err error) {
 	o := disk.JournalOptions{
-		Logs: make(map[uint16]string), OnChange: c.journalChanged, Mistakes: c.hooks.Mistakes.Journal,
+		Logs: make(map[uint16]string), Boot: c.boots.now, OnChange: c.journalChanged, Mistakes: c.hooks.Mistakes.Journal,
 	}
 	for _, n := range c.nodes {
-		o.Logs[uint16(n.id)] = store.LogDir(n.dir, n.walDir)
+		if n.failure == nil {
+			o.Logs[uint16(n.id)] = store.Places(n.dir, n.walDir).Logs
+		}
 	}
 	shared := c.settings.Engine.SharedSync && c.settings.Engine.WALSync == "always" && len(c.nodes) > 1
 	switch {
@@ -111,6 +125,13 @@ func (c *Cluster) openJournal() (err error) {
 		// removed the logs that the other segment covers. The lower bound, 64 MiB, holds a few large groups of writes;
 		// the upper one, 1 GiB, is what a start reads in a few seconds.
 		o.Dir, o.Bytes = c.folder.journal(), max(64<<20, min(2*int64(c.settings.Engine.MemtableSize), 1<<30))
+		o.Needed = c.folder.journaled
+		// A store that takes no part loses what only the journal has. So its folder will not do any more.
+		o.Lost = func(id uint16) { c.boots.note(id, c.boots.now) }
+		o.Emptied = func() error {
+			c.folder.journaled = 0
+			return c.folder.write()
+		}
 	}
 	if !shared {
 		return disk.DropJournal(o)
@@ -131,17 +152,20 @@ func (c *Cluster) waitServing(ctx context.Context) error {
 	begin := time.Now()
 	told, moved := begin, begin
 	for {
+		var failed []error
+		for _, n := range c.nodes {
+			if err := n.Failure(); err != nil {
+				failed = append(failed, err)
+			}
+		}
+		if len(failed) > 0 {
+			if lacks := c.lacks(); lacks != "" {
+				return fmt.Errorf("boot: %s\n%w", lacks, errors.Join(failed...))
+			}
+		}
 		missing := c.missing()
 		if missing == "" {
 			return nil
-		}
-		for _, n := range c.nodes {
-			n.mu.Lock()
-			err := n.failure
-			n.mu.Unlock()
-			if err != nil {
-				return fmt.Errorf("boot: %w", err)
-			}
 		}
 		if c.config.Progress != nil && time.Since(told) > time.Second {
 			told = time.Now()
@@ -164,7 +188,16 @@ func (c *Cluster) missing() string {
 	leads := make(map[topology.StoreID]int)
 	homes := make(map[topology.StoreID]bool)
 	served, full := 0, 0 // slots, stores
+	run := make(map[topology.StoreID]bool)
 	for _, n := range c.nodes {
+		if n.Failure() == nil {
+			run[n.id] = true
+		}
+	}
+	for _, n := range c.nodes {
+		if !run[n.id] {
+			continue
+		}
 		s := n.store.Load()
 		if s == nil {
 			return n.id.RaftAddress() + " to start"
@@ -173,7 +206,7 @@ func (c *Cluster) missing() string {
 		if t == nil {
 			return "the cluster map"
 		}
-		if len(t.Stores) < len(c.nodes) {
+		if len(t.Stores) < len(run) {
 			return fmt.Sprintf("store %d to know the others", n.id)
 		}
 		if s.Full() != "" {
@@ -184,7 +217,9 @@ func (c *Cluster) missing() string {
 				leads[n.id]++
 				served += t.Regions[i].Slots.Count()
 			}
-			homes[t.Regions[i].Peers[0].Store] = true
+			if home := t.Regions[i].Peers[0].Store; run[home] {
+				homes[home] = true
+			}
 			if t.Regions[i].Leader == 0 {
 				return fmt.Sprintf("the leader of region %d", t.Regions[i].ID)
 			}
@@ -223,7 +258,12 @@ func (c *Cluster) shutdown() error {
 	c.network.Close()
 	c.wg.Wait()
 	if j := c.journal.Load(); j != nil {
-		errs = append(errs, j.Close())
+		err := j.Close()
+		if err == nil && c.folder != nil {
+			c.folder.journaled = 0
+			err = c.folder.write()
+		}
+		errs = append(errs, err)
 	}
 	if c.folder != nil {
 		errs = append(errs, c.folder.close(errors.Join(errs...) == nil && !c.anyFailed.Load()))

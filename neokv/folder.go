@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -24,7 +25,7 @@ import (
 
 // folder is the data folder of a cluster:
 //
-//	cluster.json    the record: format, cluster id, shape, engine.wal_dir; written at the first start
+//	cluster.json    the record: format, cluster id, shape, engine.wal_dir; and what the last start left: see boots.go
 //	LOCK            held by the process that runs the cluster
 //	UNSYNCED        there while a cluster runs with engine.wal_sync none: its data may be torn
 //	store-N/        the files of store N
@@ -44,6 +45,11 @@ type folder struct {
 	lock      io.Closer
 	unsynced  bool
 	walDir    string // engine.wal_dir as recorded, absolute; empty for none
+
+	mu        sync.Mutex // held while the record is written
+	boot      uint64     // the last boot, 0 before the first
+	boots     map[uint16]uint64
+	journaled uint64 // the boot whose journal is needed, 0 for none
 }
 
 // folderRecord is the content of cluster.json.
@@ -54,6 +60,12 @@ type folderRecord struct {
 	Replicas int    `json:"replicas"`
 	Regions  int    `json:"regions"`
 	WALDir   string `json:"wal_dir,omitempty"`
+
+	Boot  uint64            `json:"boot"`  // the last start of the cluster, counted from 1
+	Boots map[uint16]uint64 `json:"boots"` // the last one in which each store has taken part
+	// Journal is the start whose journal the stores need, 0 for none: after a clean stop the logs have all.
+	Journal uint64 `json:"journal"`
+	Sum     uint32 `json:"sum"` // disk.Checksum of the record, with a sum of 0
 }
 
 const (
@@ -246,6 +258,11 @@ func (f *folder) take(r *folderRecord, asked settings.ClusterKnobs, walDir strin
 	if len(errs) > 0 {
 		return errors.Join(errs...)
 	}
+	have := *r
+	if have.Sum = 0; disk.Checksum(have) != r.Sum {
+		return fmt.Errorf("%s: damaged: its checksum does not fit", filepath.Join(f.dir, recordName))
+	}
+	f.boot, f.boots, f.journaled = r.Boot, r.Boots, r.Journal
 	return f.takeLogs(walDir)
 }
 
@@ -308,10 +325,13 @@ func (f *folder) journal() string {
 
 // write writes the folder's record.
 func (f *folder) write() error {
-	text, err := json.MarshalIndent(folderRecord{
+	r := folderRecord{
 		Format: keys.FormatVersion, Cluster: hex.EncodeToString(f.cluster[:]),
 		Stores: f.shape.Stores, Replicas: f.shape.Replicas, Regions: f.shape.Regions, WALDir: f.walDir,
-	}, "", "  ")
+		Boot: f.boot, Boots: f.boots, Journal: f.journaled,
+	}
+	r.Sum = disk.Checksum(r)
+	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err
 	}

@@ -80,6 +80,7 @@ type Cluster struct {
 	nodes    []*storePlace
 	identity [16]byte
 	initial  *meta.Map // the map of a new cluster
+	boots    boots
 
 	regionMu    sync.Mutex
 	lastRegions []topology.Region            // see regions

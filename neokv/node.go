@@ -44,6 +44,8 @@ type storePlace struct {
 	failure error             // why the store has failed, nil while it has not
 	stopped *storeStop        // nil until somebody stops the store
 	faults  storeFaults
+
+	hasEntered, hasTold func() // of the boot: see boots
 }
 
 // start opens the store and serves its clients: those that Dial through memory, and those of ln unless it is nil. Where
@@ -51,13 +53,33 @@ type storePlace struct {
 func (n *storePlace) start(ln net.Listener, booting bool) error {
 	s, err := n.open(booting)
 	if err != nil {
-		if ln != nil {
-			ln.Close()
-		}
 		return err
 	}
 	n.serve(s, ln)
 	return nil
+}
+
+// absent notes that the store could not start with the cluster. A stand-in takes its clients, if there are stand-ins.
+func (n *storePlace) absent(ln net.Listener, err error) {
+	n.mu.Lock()
+	n.failure = err
+	if n.c.hasStandIns() {
+		n.standIn = n.c.newStandIn(n.id)
+		n.openPorts(ln)
+	} else if ln != nil {
+		ln.Close()
+	}
+	n.mu.Unlock()
+	n.c.tellFailed(n.id, err)
+}
+
+// tellFailed tells that a store has failed.
+func (c *Cluster) tellFailed(id topology.StoreID, err error) {
+	c.event(EventFailure, "store %d has failed: %v", id, err)
+	select {
+	case c.failed <- err:
+	default:
+	}
 }
 
 // restart is start for a store of a cluster that runs.
@@ -75,13 +97,22 @@ func (n *storePlace) restart() error {
 	if f := n.c.hooks.Starting; f != nil {
 		f(n.id)
 	}
-	return n.start(ln, false)
+	err := n.whole()
+	if err != nil {
+		err = n.lost(err)
+	} else {
+		err = n.start(ln, false)
+	}
+	if err != nil && ln != nil {
+		ln.Close()
+	}
+	return err
 }
 
 // open opens the store. The place stays down meanwhile, so fail tells nobody of a store that fails: serve does.
 func (n *storePlace) open(booting bool) (*store.Store, error) {
 	if j := n.c.journal.Load(); j != nil {
-		if err := n.fs.Share(j, uint16(n.id), store.LogDir(n.dir, n.walDir)); err != nil {
+		if err := n.fs.Share(j, uint16(n.id), store.Places(n.dir, n.walDir).Logs); err != nil {
 			return nil, err
 		}
 	}
@@ -111,6 +142,7 @@ func (n *storePlace) open(booting bool) (*store.Store, error) {
 	return store.Open(store.Options{
 		ID: n.id, FS: fs, Dir: n.dir, WALDir: n.walDir, Network: c.network, Settings: c.settings, Host: host,
 		Port: number, Cluster: n.cluster, Initial: n.initial, Booting: booting, Rand: random,
+		Known: c.boots.last(n.id) > 0, Admit: func() error { return n.enter(booting) },
 		ClockAhead: n.clockAhead, Mistakes: c.hooks.Mistakes.Store, Hooks: c.hooks.Region, Pinned: c.pinned,
 		OnFail:   func(err error) { n.fail(fs, err) },
 		OnChange: func(text string) { c.event(EventRegion, "%s", text) },
@@ -167,13 +199,8 @@ func (n *storePlace) fail(fs *disk.FS, err error) {
 		}
 	}
 	n.mu.Unlock()
-	if !news {
-		return
-	}
-	n.c.event(EventFailure, "store %d has failed: %v", n.id, err)
-	select {
-	case n.c.failed <- err:
-	default:
+	if news {
+		n.c.tellFailed(n.id, err)
 	}
 }
 

@@ -102,6 +102,7 @@ func TestFailureBeforeInstall(t *testing.T) {
 	}
 	c.network = c.newNetwork(c.identity)
 	c.makeNodes()
+	c.survey()
 	if _, err := c.listenAll(); err != nil {
 		t.Fatal(err)
 	}

@@ -54,7 +54,8 @@ type FS struct {
 
 	reads reads
 
-	share *share // the store's part in a journal; nil without one
+	share  *share      // the store's part in a journal; nil without one
+	record *keptRecord // nil unless the store keeps its record
 
 	begun, completed        atomic.Int64 // syncs of files and folders
 	syncs, syncNanos, bytes atomic.Int64 // of what reached the disk
@@ -334,6 +335,7 @@ func (f *FS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, erro
 	x.extent = f.unsynced.created(name)
 	x.prefix = f.prefixes.created(name, f.PathBase(name))
 	x.log = f.log(file, name)
+	f.madeFile(name)
 	return x, nil
 }
 
@@ -366,6 +368,7 @@ func (f *FS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...
 func (f *FS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	var file vfs.File
 	renamed := false
+	f.unlist(oldname)
 	over, err := f.change(OpCreate, newname, func() (err error) {
 		if renamed {
 			file, err = f.base.OpenReadWrite(newname, category)
@@ -390,6 +393,7 @@ func (f *FS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCatego
 	f.prefixes.removed(oldname)
 	x.prefix = f.prefixes.created(newname, f.PathBase(newname))
 	x.log = f.log(file, newname)
+	f.madeFile(newname)
 	return x, nil
 }
 
@@ -449,6 +453,7 @@ func (f *FS) Link(oldname, newname string) error {
 
 // Remove is part of vfs.FS.
 func (f *FS) Remove(name string) error {
+	f.unlist(name)
 	over, err := f.change(OpRemove, name, func() error { return f.base.Remove(name) })
 	if over != nil {
 		return over.remove(name)

@@ -172,6 +172,7 @@ func (x *file) sync(dataOnly bool) error {
 		return nil
 	}
 	length, prefix := fs.unsynced.length(x.extent), fs.prefixes.written(x.prefix)
+	fresh := fs.freshIn(x.name)
 	err := fs.refused(OpSync, 0)
 	if err == nil {
 		err = x.reach(dataOnly)
@@ -188,6 +189,7 @@ func (x *file) sync(dataOnly bool) error {
 	if x.log == nil || !x.fs.share.j.planted {
 		fs.prefixes.synced(x.prefix, prefix)
 	}
+	fs.settled(fresh)
 	fs.reached(AfterSync, fs.completed.Add(1))
 	return nil
 }

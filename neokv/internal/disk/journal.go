@@ -50,7 +50,8 @@ import (
 // The segments' files grow with the writes. When there are hardly any, the journal changes segments until both are
 // small again.
 type Journal struct {
-	bytes    int64         // length of a segment
+	bytes    int64 // length of a segment
+	boot     uint64
 	group    int64         // bytes of a pending group, about, from which on writers wait for it
 	planted  bool          // it makes mistakes, so a sync may leave bytes that are not durable
 	patience time.Duration // mendFirst, but for tests
@@ -118,12 +119,20 @@ type walFile struct {
 
 // JournalOptions says where a journal is and which stores share it.
 type JournalOptions struct {
-	FS       vfs.FS            // the file system of Dir and of the stores' folders; nil: the machine's
-	Dir      string            // the journal's folder
-	Logs     map[uint16]string // the folder of each store's logs
-	Disks    map[uint16]vfs.FS // the file system of each store's logs, if it is another one
-	Bytes    int64             // length of a segment, 0 for 64 MiB
-	OnChange func(error)       // called when the journal breaks, with the reason, and with nil when it is mended; or nil
+	FS    vfs.FS            // the file system of Dir and of the stores' folders; nil: the machine's
+	Dir   string            // the journal's folder
+	Logs  map[uint16]string // the folder of each store's logs
+	Disks map[uint16]vfs.FS // the file system of each store's logs, if it is another one
+	Bytes int64             // length of a segment, 0 for 64 MiB
+	// OnChange is called when the journal breaks, with the reason, and with nil when it is mended. It may be nil.
+	OnChange func(error)
+	// Boot is the number of this start of the cluster. Needed is that of the start whose journal must be there, 0 if none
+	// need be: then both segments were made by that start or a later one.
+	Boot, Needed uint64
+	// Lost is called for each store that is not in Logs and of which the journal has bytes, which go. nil: that is an error.
+	Lost func(store uint16)
+	// Emptied is called by DropJournal when the logs have all bytes, before it removes the segments. It may be nil.
+	Emptied  func() error
 	Mistakes Mistakes
 }
 
@@ -187,7 +196,7 @@ func DropJournal(o JournalOptions) error {
 			return err
 		}
 	}
-	if !found {
+	if !found && o.Needed == 0 {
 		return nil
 	}
 	j, err := recoverJournal(o)
@@ -195,6 +204,12 @@ func DropJournal(o JournalOptions) error {
 		return fmt.Errorf("journal in %s: %w", o.Dir, err)
 	}
 	err = j.closeSegments()
+	if err == nil && o.Emptied != nil {
+		err = o.Emptied()
+	}
+	if err != nil {
+		return err
+	}
 	for i := range j.segments {
 		err = errors.Join(err, o.FS.Remove(o.segment(i)))
 	}
@@ -203,7 +218,7 @@ func DropJournal(o JournalOptions) error {
 
 // recoverJournal opens the segments, writes what they hold to the logs and empties them.
 func recoverJournal(o JournalOptions) (*Journal, error) {
-	j := &Journal{bytes: o.Bytes, group: min(o.Bytes/8, groupBytes), stores: make(map[uint16]*FS),
+	j := &Journal{bytes: o.Bytes, boot: o.Boot, group: min(o.Bytes/8, groupBytes), stores: make(map[uint16]*FS),
 		pending: make([]byte, groupHeader), planted: o.Mistakes != Mistakes{}, onChange: o.OnChange,
 		patience: mendFirst}
 	j.changed.L = &j.mu
@@ -226,6 +241,11 @@ func (j *Journal) openSegments(o JournalOptions) (err error) {
 	for i := range j.segments {
 		s := &j.segments[i]
 		s.noSync = o.Mistakes.NoSync
+		if o.Needed > 0 {
+			if _, err := o.FS.Stat(o.segment(i)); err != nil {
+				return fmt.Errorf("it may have the last writes of all stores: %w", err)
+			}
+		}
 		if s.file, err = o.FS.OpenReadWrite(o.segment(i), "journal"); err != nil {
 			return err
 		}
@@ -234,6 +254,9 @@ func (j *Journal) openSegments(o JournalOptions) (err error) {
 		}
 		if err := s.measure(); err != nil {
 			return fmt.Errorf("%s: %w", o.segment(i), err)
+		}
+		if s.boot < o.Needed {
+			return fmt.Errorf("%s is of boot %d of the cluster, and the last one was %d", o.segment(i), s.boot, o.Needed)
 		}
 	}
 	return SyncDir(o.FS, o.Dir)
@@ -322,7 +345,8 @@ func (j *Journal) clear(s *segment, epoch uint64) error {
 			unused = append(unused, base)
 		}
 	}
-	group, shrink := s.seal(make([]byte, groupHeader, pageBytes)), j.quiet
+	first := appendRecord(make([]byte, groupHeader, pageBytes), recordBoot, 0, "", int64(j.boot), nil)
+	group, shrink := s.seal(first), j.quiet
 	j.mu.Unlock()
 	for _, base := range unused {
 		_ = base.Close() // it is synced or removed
@@ -499,12 +523,7 @@ func (j *Journal) append(kind byte, store uint16, name string, off int64, p []by
 	}
 	j.last, j.lastAt = nil, len(j.pending)
 	j.handed++
-	b := append(j.pending, kind, byte(len(name)))
-	b = binary.BigEndian.AppendUint16(b, store)
-	b = binary.BigEndian.AppendUint32(b, uint32(len(p)))
-	b = binary.BigEndian.AppendUint64(b, uint64(off))
-	b = append(b, name...)
-	j.pending = append(b, p...)
+	j.pending = appendRecord(j.pending, kind, store, name, off, p)
 }
 
 // wrote hands over bytes that were written to a log. It waits only if far more is pending than stores write between two

@@ -17,7 +17,8 @@ import (
 // damage near the end of these files for what a power cut has torn, drops what follows, and goes on. So a store would
 // forget what it has promised to other replicas.
 //
-// The checksums are in memory. Crash passes them on to the file system that it returns; the next process has none.
+// The checksums are in memory. Crash passes them on to the file system that it returns. The next process has those that
+// the store's record had when it was written last; after a clean stop that is all.
 type prefixes struct {
 	mu    sync.Mutex
 	files map[string]*prefix // by path
@@ -48,6 +49,15 @@ func (p *prefixes) created(path, base string) *prefix {
 	made := &prefix{}
 	p.files[path] = made
 	return made
+}
+
+// known notes how a file begins of which nothing was known.
+func (p *prefixes) known(path string, s summed) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.files[path] == nil {
+		p.files[path] = &prefix{synced: s}
+	}
 }
 
 // removed forgets a file.

@@ -17,11 +17,13 @@ import (
 //	record   kind u8 | length u8 of the name | store u16 | length u32 of the bytes | offset u64 | name | bytes
 //
 // A record of kind 1 has bytes that were written to a log. A record of kind 2 cancels the records before it of the
-// named log or, without a name, of all the store's logs. A store is named by its number and a log by its name in the
-// store's folder, so that folders can be moved.
+// named log or, without a name, of all the store's logs. One of kind 3, the only one of a segment's first group, has
+// the boot of the cluster as its offset. A store is named by its number and a log by its name in the store's folder, so
+// that folders can be moved.
 type segment struct {
 	file            vfs.File
 	epoch, sequence uint64     // epoch and sequence of the next group
+	boot            uint64     // of the cluster, when the segment was begun
 	end             int64      // where it goes; everything before is synced
 	size            int64      // how long the file is; more than end, so that a sync need not sync the length, too
 	logs            []*walFile // logs with bytes in the segment
@@ -36,6 +38,7 @@ const (
 	recordHeader = 16
 	recordBytes  = 1
 	recordForget = 2
+	recordBoot   = 3
 )
 
 var (
@@ -134,6 +137,9 @@ func (s *segment) measure() error {
 		case err != nil:
 			return err
 		case ok && at == s.end && sequence == s.sequence:
+			if r, _, ok := parseRecord(records); ok && at == 0 && r.kind == recordBoot {
+				s.boot = uint64(r.off)
+			}
 			s.end, s.sequence, at = next, s.sequence+1, next
 		case ok && sequence > s.sequence:
 			return fmt.Errorf("damaged at %d: group %d is missing, and %d of the same epoch %d stands at %d", s.end,
@@ -154,6 +160,16 @@ type journalRecord struct {
 	off   int64
 	name  string
 	data  []byte // valid until the next record
+}
+
+// appendRecord appends a record to a group.
+func appendRecord(b []byte, kind byte, store uint16, name string, off int64, data []byte) []byte {
+	b = append(b, kind, byte(len(name)))
+	b = binary.BigEndian.AppendUint16(b, store)
+	b = binary.BigEndian.AppendUint32(b, uint32(len(data)))
+	b = binary.BigEndian.AppendUint64(b, uint64(off))
+	b = append(b, name...)
+	return append(b, data...)
 }
 
 // parseRecord returns the first record in b and the rest.
@@ -216,6 +232,10 @@ func replay(each func(func(journalRecord) error) error, o *JournalOptions) error
 	files := map[log]vfs.File{} // nil for those that do not exist
 	open := func(l log) (vfs.File, error) {
 		dir, ok := o.Logs[l.store]
+		if !ok && o.Lost != nil {
+			o.Lost(l.store)
+			return nil, nil
+		}
 		if !ok {
 			return nil, fmt.Errorf("it has logs of store %d, which is not of this cluster", l.store)
 		}

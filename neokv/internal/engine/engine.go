@@ -21,8 +21,10 @@ type Options struct {
 	// WALDir is the folder of the write-ahead log; empty means Dir. It must be the same each time that the database is
 	// opened.
 	WALDir string
-	FS     vfs.FS
-	Knobs  settings.EngineKnobs
+	// MustExist makes Open fail if there is no database in Dir.
+	MustExist bool
+	FS        vfs.FS
+	Knobs     settings.EngineKnobs
 	// Stores is how many engines the process has; they share the memory and the compactions of Knobs. Nth is the number
 	// of this one, from 0.
 	Stores, Nth int

@@ -516,6 +516,10 @@ func TestReplicaIDs(t *testing.T) {
 func TestImport(t *testing.T) {
 	s := newStore(t)
 	defer func() { s.close() }()
+	s.close()
+	s.open(Options{Sync: true, Applied: func(id topology.RegionID) (uint64, error) {
+		return map[topology.RegionID]uint64{2: 110, 3: 10}[id], nil
+	}})
 	b := s.engine.NewBatch()
 	must(t, s.Import(b, pb.Snapshot{Type: pb.OnDiskStateMachine, ShardID: 2, Index: 110, Term: 2, OnDiskIndex: 110,
 		Dummy: true}, 4))
@@ -542,6 +546,26 @@ func TestImport(t *testing.T) {
 		}
 		must(t, s.Check(3, 4))
 	})
+}
+
+// TestCheckApplied: a log and the data that do not go together are found before the replica starts.
+func TestCheckApplied(t *testing.T) {
+	for _, c := range []struct {
+		applied uint64
+		want    string
+	}{{5, ""}, {6, "apply index 6, the log ends at 5"}, {2, "apply index 2, the log was cut at 3"}} {
+		s := newStore(t)
+		s.save(update(1, 1, pb.State{Term: 2, Commit: 5}, span(2, 1, 5)))
+		must(t, s.SaveSnapshots([]pb.Update{{ShardID: 1, ReplicaID: 1, Snapshot: pb.Snapshot{ShardID: 1, Index: 3, Term: 2,
+			OnDiskIndex: 3, Dummy: true, Type: pb.OnDiskStateMachine}}}))
+		s.close()
+		s.open(Options{Sync: true, Applied: func(topology.RegionID) (uint64, error) { return c.applied, nil }})
+		if err := s.Check(1, 1); c.want == "" && err != nil || c.want != "" && (err == nil ||
+			!strings.Contains(err.Error(), c.want)) {
+			t.Errorf("applied %d: %v; want %q", c.applied, err, c.want)
+		}
+		s.close()
+	}
 }
 
 // TestSyncs says which saves must be durable on return.

@@ -108,12 +108,35 @@ func (l *Log) Check(region topology.RegionID, id topology.ReplicaID) error {
 	return nil
 }
 
+// checkApplied returns an error if the log lacks entries that the replica has applied, or if the replica lacks what the
+// log no longer has. The log is saved before anything of it is applied, and data is synced before the log is cut.
+func (l *Log) checkApplied(r *replica) error {
+	applied, err := l.o.Applied(r.region)
+	if err != nil {
+		return fmt.Errorf("apply index: %w", err)
+	}
+	if end := max(r.last, r.snapshot); applied > end {
+		return fmt.Errorf("apply index %d, the log ends at %d", applied, end)
+	}
+	var s pb.Snapshot
+	if r.snapshotBytes != nil {
+		err = unmarshal(r.snapshotBytes, &s)
+	}
+	if err == nil && s.Dummy && s.OnDiskIndex > applied { // a snapshot that was received brings what is lacking
+		err = fmt.Errorf("apply index %d, the log was cut at %d", applied, s.OnDiskIndex)
+	}
+	return err
+}
+
 func (l *Log) check(r *replica) error {
 	if r.snapshot+1 < r.first {
 		return fmt.Errorf("the log begins at %d, the snapshot before it is %d", r.first, r.snapshot)
 	}
 	if end := max(r.last, r.snapshot); r.state.Commit > end {
 		return fmt.Errorf("commit index %d, the log ends at %d", r.state.Commit, end)
+	}
+	if err := l.checkApplied(r); err != nil {
+		return err
 	}
 	if r.last < r.first {
 		return nil

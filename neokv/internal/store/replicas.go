@@ -180,9 +180,13 @@ func (s *Store) startReplica(replica *region.Replica, o *ownedRegion) error {
 		}
 	case o.record.Joins:
 		joins = true
-		s.endpoint.Fresh(o.id)
+		if err := s.checkFresh(o.id); err != nil {
+			return err
+		}
 	default:
-		s.endpoint.Fresh(o.id)
+		if err := s.checkFresh(o.id); err != nil {
+			return err
+		}
 		members = make(map[uint64]dragonboat.Target)
 		for _, p := range o.record.Peers {
 			members[uint64(p.Replica)] = p.Store.RaftAddress()

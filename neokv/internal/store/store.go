@@ -51,6 +51,11 @@ type Options struct {
 	// proposes if the cluster has none.
 	Cluster [16]byte
 	Initial *meta.Map
+	// Known says that the store has taken part in the cluster before: there must be a database in its folder.
+	Known bool
+	// Admit is called when the store has read what it needs of its folder, before it takes part in anything. If it
+	// returns an error, Open does, too. nil: not called.
+	Admit func() error
 	// Booting says that all stores of the cluster start now. No leader can hold a lease then, so the store that should
 	// lead a region campaigns at once.
 	Booting bool
@@ -140,12 +145,13 @@ type Store struct {
 // engineDir is the engine's folder within the store's folder.
 const engineDir = "engine"
 
-// LogDir returns the folder of a store's write-ahead log. dir and walDir are its Options.Dir and Options.WALDir.
-func LogDir(dir, walDir string) string {
-	if walDir != "" {
-		return walDir
+// Places returns the folders of a store. dir and walDir are its Options.Dir and Options.WALDir.
+func Places(dir, walDir string) disk.Places {
+	p := disk.Places{Store: dir, Engine: filepath.Join(dir, engineDir), Logs: walDir}
+	if walDir == "" {
+		p.Logs = p.Engine
 	}
-	return filepath.Join(dir, engineDir)
+	return p
 }
 
 // Open opens the store's folder and starts its replicas.
@@ -177,13 +183,16 @@ func Open(o Options) (s *Store, err error) {
 	o.FS.OnFence(s.fenced)
 	defer func() {
 		if err != nil {
+			if cause := o.FS.Failed(); cause != nil { // it names the file; err may be what followed from that
+				err = cause
+			}
 			err = fmt.Errorf("store %d: %w", o.ID, err)
 			s.Close()
 			s = nil
 		}
 	}()
 	s.engine, err = engine.Open(engine.Options{
-		Dir: o.FS.PathJoin(o.Dir, engineDir), WALDir: o.WALDir, FS: o.FS, Knobs: o.Settings.Engine,
+		Dir: o.FS.PathJoin(o.Dir, engineDir), WALDir: o.WALDir, MustExist: o.Known, FS: o.FS, Knobs: o.Settings.Engine,
 		Stores: o.Settings.Cluster.Stores, Nth: int(o.ID) - 1, Fatal: o.FS.Fence,
 	})
 	if err == nil {
@@ -198,7 +207,10 @@ func Open(o Options) (s *Store, err error) {
 		return s, err
 	}
 	cached, err := s.cachedMap()
-	if err == nil && !known {
+	switch {
+	case err == nil && !known && o.Known:
+		err = fmt.Errorf("folder %s: the database lacks the store's identity", o.Dir)
+	case err == nil && !known:
 		err = s.found()
 	}
 	if err != nil {
@@ -217,6 +229,11 @@ func Open(o Options) (s *Store, err error) {
 		return s, err
 	}
 	s.lookAtSpace()
+	if o.Admit != nil {
+		if err := o.Admit(); err != nil {
+			return s, err
+		}
+	}
 	if err := s.startHost(); err != nil {
 		return s, err
 	}
@@ -345,8 +362,8 @@ func (s *Store) startMeta() error {
 		if err := s.log.Check(topology.MetaRegion, topology.ReplicaID(replica)); err != nil {
 			return err
 		}
-	} else {
-		s.endpoint.Fresh(topology.MetaRegion)
+	} else if err := s.checkFresh(topology.MetaRegion); err != nil {
+		return err
 	}
 	group, err := meta.Start(meta.Options{
 		Store: s.o.ID, Engine: s.engine, Host: s.host, Knobs: s.o.Settings.Raft,
@@ -366,6 +383,18 @@ func (s *Store) startMeta() error {
 		s.wg.Go(func() { s.campaign(topology.MetaRegion, topology.ReplicaID(replica), voters, len(voters)) })
 	}
 	return nil
+}
+
+// checkFresh returns an error if a replica that has no log has applied something. Else it may begin anew.
+func (s *Store) checkFresh(id topology.RegionID) error {
+	applied, err := s.applied(id)
+	if err == nil && applied > 0 {
+		err = fmt.Errorf("region %d: apply index %d, there is no log", id, applied)
+	}
+	if err == nil {
+		s.endpoint.Fresh(id)
+	}
+	return err
 }
 
 // campaign waits until so many of the region's voters run, and then makes the store's replica stand for election until the
@@ -480,7 +509,11 @@ func (s *Store) Close() error {
 	if s.engine == nil {
 		return nil
 	}
-	return s.engine.Close()
+	err := s.engine.Close()
+	if err == nil && s.o.FS.Failed() == nil {
+		err = s.o.FS.Seal()
+	}
+	return err
 }
 
 // ID returns the store's number.
@@ -488,6 +521,17 @@ func (s *Store) ID() topology.StoreID { return s.o.ID }
 
 // Replica returns the store's replica of a region, nil if it has none. It takes no lock.
 func (s *Store) Replica(id topology.RegionID) *region.Replica { return (*s.replicas.Load())[id] }
+
+// Regions returns the regions of which the store has a replica, as it has applied them, in no order.
+func (s *Store) Regions() (all []topology.Region) {
+	for _, r := range *s.replicas.Load() {
+		if r.Bounds().Phase != keys.Absorbed {
+			region, _ := r.Region()
+			all = append(all, region)
+		}
+	}
+	return all
+}
 
 // Table returns the present slot table, nil before there is one. It takes no lock.
 func (s *Store) Table() *route.Table { return s.table.Load() }

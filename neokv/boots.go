@@ -1,0 +1,231 @@
+package neokv
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"sync"
+	"time"
+
+	"neokv.dev/neokv/internal/disk"
+	"neokv.dev/neokv/internal/meta"
+	"neokv.dev/neokv/internal/store"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// This file sees to it that no store takes part with a folder that lacks what the store has promised to others.
+//
+// A boot is one start of the process on a folder; boots count from 1. A store takes part in a boot once it has synced
+// the boot's number in its record. Before its replicas start, all other stores that run have synced that, too, and so
+// has the folder's record. These numbers only grow. So each number that anybody has on record is true, however old that
+// record is, and a store whose record is older than the largest of them has lost something. A store that was stopped,
+// or had failed, before it took part in a boot has promised nothing in it, and is not missed.
+
+// boots are the numbers of boots that the cluster knows of.
+type boots struct {
+	mu  sync.Mutex
+	now uint64            // this one
+	of  map[uint16]uint64 // the last boot in which each store has taken part; 0 for a store that is new
+
+	// Of the boot itself: each store that opens is counted out of both once, whether it fails or not.
+	entered, told sync.WaitGroup
+	record        sync.Once
+	recordErr     error
+}
+
+func (b *boots) last(id topology.StoreID) uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.of[uint16(id)]
+}
+
+// note notes that a store has taken part in a boot.
+func (b *boots) note(id uint16, boot uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.of[id] = max(b.of[id], boot)
+}
+
+func (b *boots) all() map[uint16]uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return maps.Clone(b.of)
+}
+
+// survey learns from the folder's record and the records of all stores which boots there were. Then it notes of each store whose
+// folder is not whole why.
+func (c *Cluster) survey() {
+	c.boots.of = make(map[uint16]uint64)
+	if c.folder != nil {
+		c.boots.now = c.folder.boot
+		maps.Copy(c.boots.of, c.folder.boots)
+	}
+	for _, n := range c.nodes {
+		i, err := disk.ReadStoreRecord(n.fs, n.dir)
+		if err != nil || i.Cluster != hex.EncodeToString(c.identity[:]) {
+			continue
+		}
+		c.boots.now = max(c.boots.now, i.Boot)
+		for id, boot := range i.Boots {
+			c.boots.note(id, boot)
+			c.boots.now = max(c.boots.now, boot)
+		}
+	}
+	c.boots.now++
+	for _, n := range c.nodes {
+		c.boots.entered.Add(1)
+		c.boots.told.Add(1)
+		n.hasEntered, n.hasTold = sync.OnceFunc(c.boots.entered.Done), sync.OnceFunc(c.boots.told.Done)
+		if n.failure = n.whole(); n.failure != nil {
+			n.failure = n.lost(n.failure)
+		}
+	}
+}
+
+// whole returns an error unless the store's folder has all that the store ever promised to others, as far as the numbers
+// and the names of its files show; and makes the store's file system keep the record. It changes nothing there.
+func (n *storePlace) whole() error {
+	last := n.c.boots.last(n.id)
+	at := store.Places(n.dir, n.walDir)
+	i, err := disk.ReadStoreRecord(n.fs, n.dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && last == 0:
+		i = disk.StoreRecord{Cluster: hex.EncodeToString(n.cluster[:]), Store: uint16(n.id)}
+	case errors.Is(err, fs.ErrNotExist):
+		if _, dir := n.fs.Stat(n.dir); dir != nil {
+			return fmt.Errorf("its folder %s is missing", n.dir)
+		}
+		return fmt.Errorf("%s is missing", n.fs.PathJoin(n.dir, disk.StoreRecordName))
+	case err != nil:
+		return err
+	case i.Cluster != hex.EncodeToString(n.cluster[:]) || i.Store != uint16(n.id):
+		return fmt.Errorf("folder %s belongs to store %d of cluster %s, not to store %d of cluster %x",
+			n.dir, i.Store, i.Cluster, n.id, n.cluster)
+	case i.Boot < last:
+		return fmt.Errorf("folder %s is too old: it is as of start %d of the cluster, and what start %d left is needed",
+			n.dir, i.Boot, last)
+	}
+	if err := i.Missing(n.fs, at); err != nil {
+		return err
+	}
+	n.fs.Keep(at, i)
+	return nil
+}
+
+// lost is the error of a store whose folder is not whole.
+func (n *storePlace) lost(err error) error {
+	return fmt.Errorf("store %d takes no part: %w; put it back as it was when the store ran last, then neokv ctl restart %d; "+
+		"if it is gone for good, begin with a new folder", n.id, err, n.id)
+}
+
+// enter makes a store whose folder is open and read take part in the boot. It returns when enough others know.
+func (n *storePlace) enter(booting bool) error {
+	b := &n.c.boots
+	news := b.last(n.id) < b.now
+	if err := n.fs.Enter(b.now, b.all()); err != nil {
+		return err
+	}
+	b.note(uint16(n.id), b.now)
+	switch {
+	case booting:
+		n.hasEntered()
+		b.entered.Wait()
+		err := n.fs.Enter(0, b.all())
+		b.record.Do(func() { b.recordErr = n.c.recordBoots() })
+		n.hasTold()
+		b.told.Wait()
+		return errors.Join(err, b.recordErr)
+	case news:
+		if err := n.tell(); err != nil {
+			return err
+		}
+		return n.c.recordBoots()
+	}
+	return nil
+}
+
+// tellWait bounds how long a store that starts waits for the disks of others.
+const tellWait = 2 * time.Second
+
+// tell makes the stores that run record that this one takes part in the boot. A majority must have, this one included.
+func (n *storePlace) tell() error {
+	ctx, cancel := context.WithTimeout(context.Background(), tellWait)
+	defer cancel()
+	told := make(chan bool, len(n.c.nodes))
+	for _, other := range n.c.nodes {
+		if other == n || !other.running() {
+			continue
+		}
+		n.c.wg.Go(func() { told <- other.FS().Enter(0, n.c.boots.all()) == nil })
+	}
+	for know := 1; 2*know <= len(n.c.nodes); {
+		select {
+		case ok := <-told:
+			if ok {
+				know++
+			}
+		case <-ctx.Done():
+			return fmt.Errorf("store %d: %d of %d stores could record that it takes part in this start of the cluster, "+
+				"want a majority: start others first", n.id, know, len(n.c.nodes))
+		}
+	}
+	return nil
+}
+
+// recordBoots writes the numbers of boots into the folder's record.
+func (c *Cluster) recordBoots() error {
+	if c.folder == nil {
+		return nil
+	}
+	c.folder.mu.Lock()
+	defer c.folder.mu.Unlock()
+	c.folder.boot, c.folder.boots, c.folder.journaled = c.boots.now, c.boots.all(), 0
+	if c.journal.Load() != nil {
+		c.folder.journaled = c.boots.now
+	}
+	return c.folder.write()
+}
+
+// lacks says what the stores that run lack to serve every slot, "" for nothing.
+func (c *Cluster) lacks() string {
+	run := make(map[topology.StoreID]bool)
+	for _, n := range c.nodes {
+		run[n.id] = n.running()
+	}
+	members := meta.Members(len(c.nodes))
+	have := 0
+	for id := range members {
+		if run[topology.StoreID(id)] {
+			have++
+		}
+	}
+	if 2*have <= len(members) {
+		return fmt.Sprintf("%d of the %d stores with a replica of the cluster map", have, len(members))
+	}
+	var slots []topology.SlotRange
+	for _, n := range c.nodes {
+		s := n.store.Load()
+		if s == nil || !run[n.id] {
+			continue
+		}
+		for _, r := range s.Regions() {
+			have := 0
+			for _, p := range r.Peers {
+				if run[p.Store] {
+					have++
+				}
+			}
+			if 2*have <= len(r.Peers) {
+				return fmt.Sprintf("region %d has %d of its %d replicas", r.ID, have, len(r.Peers))
+			}
+			slots = append(slots, r.Slots)
+		}
+	}
+	if rest := topology.Complement(slots); len(rest) > 0 {
+		return fmt.Sprintf("no store has slots %s", rest[0])
+	}
+	return ""
+}
