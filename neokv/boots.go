@@ -129,6 +129,7 @@ func (n *storePlace) enter(booting bool) error {
 		return err
 	}
 	b.note(uint16(n.id), b.now)
+	n.entered.Store(true)
 	switch {
 	case booting:
 		n.hasEntered()
@@ -146,6 +147,9 @@ func (n *storePlace) enter(booting bool) error {
 	}
 	return nil
 }
+
+// absent reports whether a store has not taken part in this boot.
+func (c *Cluster) absent(id topology.StoreID) bool { return !c.nodes[id-1].entered.Load() }
 
 // tellWait bounds how long a store that starts waits for the disks of others.
 const tellWait = 2 * time.Second

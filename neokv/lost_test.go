@@ -31,7 +31,8 @@ func newLostCluster(t *testing.T, apart bool) *lostCluster {
 	if apart {
 		s.Engine.WALDir = filepath.Join(l.base, "wal")
 	}
-	l.config = Config{Stores: 3, Regions: 4, Dir: filepath.Join(l.base, "data"), NoSockets: true, Settings: s}
+	l.config = Config{Stores: 3, Regions: 4, Dir: filepath.Join(l.base, "data"), NoSockets: true, Settings: s,
+		Progress: func(step string) { t.Log(step) }}
 	return l
 }
 
@@ -163,7 +164,7 @@ func (p *lostPart) stores() [][]int {
 }
 
 // TestLostParts takes away each kind of part of a data folder, all of that kind or one alone, and puts older ones in its
-// place, as they were after an earlier clean stop: in one, two and all stores, after a clean stop and after a power cut,
+// place, as they were after an earlier clean stop, or those of another store: in one, two and all stores, after a clean stop and after a power cut,
 // with the logs apart and together. The cluster has all acknowledged writes, or it does not start.
 func TestLostParts(t *testing.T) {
 	for _, apart := range []bool{false, true} {
@@ -209,7 +210,7 @@ func lostPartsOf(t *testing.T, apart, clean bool) {
 	for _, p := range lostParts(t, newer) {
 		old := slices.IndexFunc(was, func(o lostPart) bool { return o.kind == p.kind })
 		for _, stores := range p.stores() {
-			for _, how := range []string{"gone", "one gone", "older"} {
+			for _, how := range []string{"gone", "one gone", "older", "of another store"} {
 				one := stores
 				if testing.Short() && len(stores) == 2 {
 					continue
@@ -229,10 +230,19 @@ func lostPartsOf(t *testing.T, apart, clean bool) {
 								t.Fatal(err)
 							}
 						}
-						if how != "older" {
+						switch {
+						case how == "of another store":
+							if len(stores) != 1 || s != 3 || p.paths[1] == nil {
+								t.Skip("it is of the cluster, or all stores have their own")
+							}
+							for _, path := range p.paths[1] {
+								to := strings.Replace(path, "store-1", "store-3", 1)
+								putBack(t, filepath.Join(newer, path), filepath.Join(l.base, to))
+							}
 							continue
-						}
-						if old < 0 {
+						case how != "older":
+							continue
+						case old < 0:
 							t.Skip("there was none")
 						}
 						for _, path := range was[old].paths[s] {

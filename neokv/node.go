@@ -45,7 +45,8 @@ type storePlace struct {
 	stopped *storeStop        // nil until somebody stops the store
 	faults  storeFaults
 
-	hasEntered, hasTold func() // of the boot: see boots
+	hasEntered, hasTold func()      // of the boot: see boots
+	entered             atomic.Bool // the store has taken part in this boot
 }
 
 // start opens the store and serves its clients: those that Dial through memory, and those of ln unless it is nil. Where
@@ -142,7 +143,7 @@ func (n *storePlace) open(booting bool) (*store.Store, error) {
 	return store.Open(store.Options{
 		ID: n.id, FS: fs, Dir: n.dir, WALDir: n.walDir, Network: c.network, Settings: c.settings, Host: host,
 		Port: number, Cluster: n.cluster, Initial: n.initial, Booting: booting, Rand: random,
-		Known: c.boots.last(n.id) > 0, Admit: func() error { return n.enter(booting) },
+		Known: c.boots.last(n.id) > 0, Admit: func() error { return n.enter(booting) }, Absent: c.absent,
 		ClockAhead: n.clockAhead, Mistakes: c.hooks.Mistakes.Store, Hooks: c.hooks.Region, Pinned: c.pinned,
 		OnFail:   func(err error) { n.fail(fs, err) },
 		OnChange: func(text string) { c.event(EventRegion, "%s", text) },

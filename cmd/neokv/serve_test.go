@@ -233,3 +233,43 @@ func TestServeEveryProfile(t *testing.T) {
 		})
 	}
 }
+
+// TestServeWithoutAStore: serve starts without a store whose folder is gone, says so, and refuses to with two gone.
+func TestServeWithoutAStore(t *testing.T) {
+	dir := t.TempDir()
+	s := startServe(t, "--dir", dir, "--port", "0")
+	if err := s.clusterClient(t).Set(t.Context(), "kept", "yes", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.stop(t)
+	gone := filepath.Join(dir, "store-2")
+	if err := os.RemoveAll(gone); err != nil {
+		t.Fatal(err)
+	}
+	s = startServe(t, "--dir", dir, "--port", "0")
+	bound, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	says := "neokv: store 2 takes no part: its folder " + gone + " is missing; put it back"
+	if !s.stderr.waitFor(bound, says) || strings.Count(s.stderr.String(), says) != 1 {
+		t.Errorf("stderr %q; want %q once", s.stderr, says)
+	}
+	if got, err := s.clusterClient(t).Get(t.Context(), "kept").Result(); err != nil || got != "yes" {
+		t.Errorf("GET = %q, %v; want yes", got, err)
+	}
+	proxy := redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + s.ready[2]})
+	defer proxy.Close()
+	info, err := proxy.Info(t.Context(), "neokv").Result()
+	if want := "store_2_state:failed: store 2 takes no part: its folder " + gone; !strings.Contains(info, want) {
+		t.Errorf("INFO neokv on the proxy port: %v; want a line with %q in %s", err, want, info)
+	}
+	s.stop(t)
+	if err := os.RemoveAll(filepath.Join(dir, "store-3")); err != nil {
+		t.Fatal(err)
+	}
+	r := neokvRun(t, nil, "serve", "--profile", "small", "--dir", dir, "--port", "0")
+	for _, want := range []string{"1 of the 3 stores", gone + " is missing", "store-3 is missing"} {
+		if r.status != statusFailed || !strings.Contains(r.stderr, want) {
+			t.Errorf("with two stores gone: status %d, stderr %q; want %d and %q", r.status, r.stderr, statusFailed, want)
+		}
+	}
+}

@@ -91,18 +91,23 @@ func (l *Log) walk(region topology.RegionID, low, high uint64, visit func(pb.Ent
 }
 
 // Check reads all records of a replica before the replica starts, and returns an error if one is damaged. Later such an
-// error would fence the store. A replica without records passes. Check costs as much as reading the log. The Log
-// remembers the terms of the entries that Check has read.
+// error would fence the store. A replica without records passes, unless it has applied something. Check costs as much as
+// reading the log. The Log remembers the terms of the entries that Check has read.
 func (l *Log) Check(region topology.RegionID, id topology.ReplicaID) error {
 	r, err := l.lock(uint64(region))
 	if err != nil {
 		return fmt.Errorf("raft log: %w", err)
 	}
 	defer r.mu.Unlock()
-	if r.id != uint64(id) {
-		return nil
+	if r.id == uint64(id) {
+		err = l.check(r)
+	} else {
+		var applied uint64
+		if applied, err = l.o.Applied(region); err == nil && applied > 0 {
+			err = fmt.Errorf("apply index %d, there is no log", applied)
+		}
 	}
-	if err := l.check(r); err != nil {
+	if err != nil {
 		return fmt.Errorf("raft log: region %d: replica %d: %w", region, id, err)
 	}
 	return nil

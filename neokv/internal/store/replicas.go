@@ -13,6 +13,7 @@ import (
 
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/meta"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/topology"
 )
@@ -137,6 +138,24 @@ func (s *Store) incarnation() uint64 {
 // startParallel is how many replicas a store starts at once. dragonboat starts one after the other; the rest is reading.
 const startParallel = 4
 
+// checkLogs checks the logs of the replicas of a store that opens, meta's too.
+func (s *Store) checkLogs(all []ownedRegion) error {
+	errs := make([]error, startParallel)
+	var wg sync.WaitGroup
+	for w := range startParallel {
+		wg.Go(func() {
+			for i := w; i < len(all) && errs[w] == nil; i += startParallel {
+				errs[w] = s.log.Check(all[i].id, all[i].record.ID)
+			}
+		})
+	}
+	wg.Wait()
+	if _, member := meta.Members(s.o.Settings.Cluster.Stores)[uint64(s.o.ID)]; member {
+		errs = append(errs, s.log.Check(topology.MetaRegion, topology.ReplicaID(s.o.ID)))
+	}
+	return errors.Join(errs...)
+}
+
 // startReplicas starts the replicas that have records and do not run. They are all known before the first one runs, so
 // that no slot table lacks a child whose parent it has.
 func (s *Store) startReplicas(all []ownedRegion) error {
@@ -175,18 +194,11 @@ func (s *Store) startReplica(replica *region.Replica, o *ownedRegion) error {
 	joins := false
 	switch {
 	case s.host.HasNodeInfo(uint64(o.id), uint64(o.record.ID)):
-		if err := s.log.Check(o.id, o.record.ID); err != nil {
-			return err
-		}
 	case o.record.Joins:
 		joins = true
-		if err := s.checkFresh(o.id); err != nil {
-			return err
-		}
+		s.endpoint.Fresh(o.id)
 	default:
-		if err := s.checkFresh(o.id); err != nil {
-			return err
-		}
+		s.endpoint.Fresh(o.id)
 		members = make(map[uint64]dragonboat.Target)
 		for _, p := range o.record.Peers {
 			members[uint64(p.Replica)] = p.Store.RaftAddress()
@@ -202,12 +214,15 @@ func (s *Store) startReplica(replica *region.Replica, o *ownedRegion) error {
 	if err := replica.Start(members, joins); err != nil {
 		return err
 	}
-	if o.record.Peers[0].Store != s.o.ID || !s.o.Booting && !born {
-		return nil
-	}
 	var voters []topology.StoreID
 	for _, p := range o.record.Peers {
 		voters = append(voters, p.Store)
+	}
+	if !born {
+		voters = s.present(voters)
+	}
+	if voters[0] != s.o.ID || !s.o.Booting && !born {
+		return nil
 	}
 	enough := len(voters)
 	if born {

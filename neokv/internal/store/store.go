@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -59,6 +60,8 @@ type Options struct {
 	// Booting says that all stores of the cluster start now. No leader can hold a lease then, so the store that should
 	// lead a region campaigns at once.
 	Booting bool
+	// Absent reports, once Admit has returned, whether a store does not start with the others. nil: all do.
+	Absent func(topology.StoreID) bool
 	Rand    *rand.Rand
 	// ClockAhead returns how far the store's clock is ahead of the machine's, negative if behind. nil: they agree.
 	ClockAhead func() time.Duration
@@ -229,6 +232,13 @@ func Open(o Options) (s *Store, err error) {
 		return s, err
 	}
 	s.lookAtSpace()
+	s.log = raftlog.New(s.engine, raftlog.Options{
+		Sync: o.Settings.Engine.WALSync == "always", Applied: s.applied, Failed: o.FS.Failed, Fence: o.FS.Fence,
+		Wait: o.FS.LogWait(), Stalls: s.stalls, Mistakes: o.Mistakes.Log,
+	})
+	if err := s.checkLogs(all); err != nil {
+		return s, err
+	}
 	if o.Admit != nil {
 		if err := o.Admit(); err != nil {
 			return s, err
@@ -308,10 +318,6 @@ func (s *Store) put(key, value []byte, sync bool) error {
 }
 
 func (s *Store) startHost() error {
-	s.log = raftlog.New(s.engine, raftlog.Options{
-		Sync: s.o.Settings.Engine.WALSync == "always", Applied: s.applied, Failed: s.o.FS.Failed, Fence: s.o.FS.Fence,
-		Wait: s.o.FS.LogWait(), Stalls: s.stalls, Mistakes: s.o.Mistakes.Log,
-	})
 	// A step worker waits in each sync, and all regions that share the worker wait with it. A worker for snapshots sends
 	// one, or starts a replica: a child must not wait for snapshots that throttled links delay.
 	workers := config.EngineConfig{ExecShards: 8, CommitShards: 1, ApplyShards: 4, SnapshotShards: 16, CloseShards: 1}
@@ -359,11 +365,8 @@ func (s *Store) startMeta() error {
 	}
 	if s.host.HasNodeInfo(uint64(topology.MetaRegion), replica) {
 		members = nil
-		if err := s.log.Check(topology.MetaRegion, topology.ReplicaID(replica)); err != nil {
-			return err
-		}
-	} else if err := s.checkFresh(topology.MetaRegion); err != nil {
-		return err
+	} else {
+		s.endpoint.Fresh(topology.MetaRegion)
 	}
 	group, err := meta.Start(meta.Options{
 		Store: s.o.ID, Engine: s.engine, Host: s.host, Knobs: s.o.Settings.Raft,
@@ -375,26 +378,25 @@ func (s *Store) startMeta() error {
 	}
 	s.group.Store(group)
 	s.Wake()
-	if s.o.Booting && s.o.ID == 1 {
-		var voters []topology.StoreID
-		for i := range min(s.o.Settings.Cluster.Stores, meta.MaxReplicas) {
-			voters = append(voters, topology.StoreID(i+1))
-		}
+	if !s.o.Booting {
+		return nil
+	}
+	var voters []topology.StoreID
+	for i := range min(s.o.Settings.Cluster.Stores, meta.MaxReplicas) {
+		voters = append(voters, topology.StoreID(i+1))
+	}
+	if voters = s.present(voters); voters[0] == s.o.ID {
 		s.wg.Go(func() { s.campaign(topology.MetaRegion, topology.ReplicaID(replica), voters, len(voters)) })
 	}
 	return nil
 }
 
-// checkFresh returns an error if a replica that has no log has applied something. Else it may begin anew.
-func (s *Store) checkFresh(id topology.RegionID) error {
-	applied, err := s.applied(id)
-	if err == nil && applied > 0 {
-		err = fmt.Errorf("region %d: apply index %d, there is no log", id, applied)
+// present returns the stores that start now, of those that hold a replica which this store has, too.
+func (s *Store) present(stores []topology.StoreID) []topology.StoreID {
+	if s.o.Absent == nil {
+		return stores
 	}
-	if err == nil {
-		s.endpoint.Fresh(id)
-	}
-	return err
+	return slices.DeleteFunc(stores, s.o.Absent)
 }
 
 // campaign waits until so many of the region's voters run, and then makes the store's replica stand for election until the
