@@ -43,6 +43,7 @@ type batch struct {
 
 	tasks  []task
 	cuts   bool    // some tasks may be cut anew
+	alone  bool    // all tasks are parts of one command
 	parts  []*part // of all rounds of this batch: parts[:used]
 	used   int
 	partOf []int // by index in the slot table's Regions: index of the round's part plus one
@@ -134,7 +135,7 @@ func (b *batch) shed() {
 // reset forgets the last batch and its replies.
 func (b *batch) reset() {
 	clear(b.tasks)
-	b.tasks, b.cuts = b.tasks[:0], false
+	b.tasks, b.cuts, b.alone = b.tasks[:0], false, false
 	b.slots, b.ends = b.slots[:0], b.ends[:0]
 	clear(b.args)
 	b.args = b.args[:0]

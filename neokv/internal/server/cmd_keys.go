@@ -76,13 +76,13 @@ func (c *conn) coveredFrom(t *route.Table, from topology.Slot) (slots topology.S
 func (c *conn) walkStep(m mode, w *redis.KeyWalk) (outcome outcome, failure []byte) {
 	b := &c.batch
 	b.reset()
-	b.cuts = true
+	b.cuts, b.alone = true, true
 	b.tasks = append(b.tasks, task{
 		call: w.Call(), slot: w.Slots.First, span: w.Slots, scope: walkedSlots, ledOnly: !c.s.proxy(),
 	})
 	b.exec(m)
 	x := &b.tasks[0]
-	if x.outcome == failed {
+	if x.outcome == failed || len(x.reply) > 0 { // a walk replies nothing unless it is ended
 		return failed, bytes.Clone(x.reply)
 	}
 	return x.outcome, nil
@@ -100,14 +100,14 @@ func runKeys(c *conn, args [][]byte) {
 	w := redis.KeyWalk{}
 	failure := c.walkSlots(reads, allSlots, &w, func() bool {
 		for _, k := range w.Keys {
-			if pattern.Match(k.Key, nil) {
+			if pattern.Match(k.Key, &c.work) {
 				found.Bulk(k.Key)
 				n++
 			}
 		}
-		return true
+		return c.work.Ended() == nil
 	})
-	if c.fails(failure) {
+	if c.fails(failure) || c.over() {
 		return
 	}
 	c.out.Array(n)
@@ -292,7 +292,7 @@ func runScan(c *conn, args [][]byte) {
 		}
 	}
 	wanted := func(k redis.WalkedKey) bool {
-		return (pattern == nil || pattern.Match(k.Key, nil)) && (kind == nil || redis.IsOption(kind, k.Type.String()))
+		return (pattern == nil || pattern.Match(k.Key, &c.work)) && (kind == nil || redis.IsOption(kind, k.Type.String()))
 	}
 	from, place := topology.Slot(cursor%topology.SlotCount), cursor>>slotBits%(1<<c.s.placeBits())
 	found := c.collected()
@@ -304,7 +304,7 @@ func runScan(c *conn, args [][]byte) {
 	if large && failure == nil {
 		n, next, failure = c.scanSlot(from, place, count, wanted, &found)
 	}
-	if c.fails(failure) {
+	if c.fails(failure) || c.over() {
 		return
 	}
 	c.out.Array(2)
@@ -329,6 +329,9 @@ func (c *conn) scanSlots(from topology.Slot, count int64, wanted func(redis.Walk
 		}
 		if within {
 			next, large = uint64(slot), slot == from
+			return false
+		}
+		if c.work.Ended() != nil {
 			return false
 		}
 		looked += int64(w.Count)
@@ -382,7 +385,7 @@ func (c *conn) scanSlot(slot topology.Slot, from uint64, count int64, wanted fun
 				all, found.Buf = kept, found.Buf[:end]
 			}
 		}
-		return !found.Full
+		return !found.Full && c.work.Ended() == nil
 	})
 	if next = to<<slotBits | uint64(slot); to == 1<<bits {
 		next = (uint64(slot) + 1) % topology.SlotCount

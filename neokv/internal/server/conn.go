@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/schedule"
@@ -44,6 +45,13 @@ type conn struct {
 	wrote   map[topology.RegionID]lastWrite // its last write in each region that it wrote to
 
 	batch batch
+
+	// work counts what reads do, so that look can end them: see look.go.
+	work   engine.Work
+	timed  int       // work.Calls as of the last look
+	begun  time.Time // when the first look at the present call was
+	peeked time.Time // when look last looked at the client
+	eof    time.Time // when the client was seen to send no more
 
 	turns     *turns // of the store that it reads from
 	turn      *turns // the turns of which it has one, so that it may make large replies; else nil
@@ -91,6 +99,7 @@ func newConn(s *Server, nc net.Conn, id uint64) *conn {
 	c.out.More, c.out.Room = c.more, freeRoom
 	c.batch.c, c.batch.more = c, c.moreOfReads
 	c.batch.readLimit = firstReads
+	c.work.Look = c.look
 	c.info.Store(&clientInfo{proto: 2})
 	c.seen.Store(c.created.UnixNano())
 	return c

@@ -21,6 +21,7 @@ func (c *conn) runFanOut(cmd *command) {
 	}
 	b := &c.batch
 	b.reset()
+	b.alone = true
 	t := c.awaitTable(m)
 	if t == nil {
 		c.out.Error(redis.ErrClusterDown)

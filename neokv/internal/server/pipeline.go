@@ -158,9 +158,11 @@ func (c *conn) run() {
 			}
 			n = c.batch.runTogether(c.cmds[i:i+n], k)
 		case k == fanOut:
+			c.work.Begin()
 			c.runFanOut(&c.cmds[i])
 			c.answered(&c.cmds[i], start, true)
 		default:
+			c.work.Begin()
 			c.runOwn(&c.cmds[i])
 		}
 		c.endTurn()

@@ -105,10 +105,11 @@ func (r *requestReader) read() (n int, err error) {
 	return n, err
 }
 
-// room reports whether the buffer has room between two fills, and may enlarge it. The arguments handed out stay valid.
+// room reports whether the buffer has room between two fills. It may take another buffer for what is unread; the
+// arguments handed out stay valid.
 func (r *requestReader) room() bool {
-	if r.end == len(r.buf) && len(r.buf) < maxPipeline {
-		r.move(2 * len(r.buf))
+	if unread := r.end - r.start; r.end == len(r.buf) && unread < maxPipeline {
+		r.move(max(firstBuffer, 2*unread))
 	}
 	return r.end < len(r.buf)
 }

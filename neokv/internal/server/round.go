@@ -172,6 +172,7 @@ func (b *batch) partFor(t *route.Table, d route.Decision) *part {
 	p.region, p.id, p.slot, p.store, p.replica = d.Index, r.ID, r.Slots.First, at, replica
 	p.follow, p.tasks = d.Follow, p.tasks[:0]
 	p.run.Out.Proto, p.run.Out.More, p.run.Out.Room = b.c.out.Proto, b.c.out.More, freeRoom
+	p.run.Work, p.run.Within = &b.c.work, b.alone
 	p.run.Version = r.Version // the region refuses the run if it has other bounds than the table says
 	p.pending.Index = 0
 	return p
@@ -263,6 +264,7 @@ func (b *batch) readPart(p *part) {
 		}
 		waited := time.Since(begin)
 		b.deadline, p.pending.Deadline = b.deadline.Add(waited), p.pending.Deadline.Add(waited)
+		b.c.begun = b.c.begun.Add(waited)
 	}
 }
 
@@ -309,6 +311,9 @@ func (b *batch) collectRest(t *route.Table, p *part, rest []int) {
 	case errors.Is(err, region.ErrNotLeader), errors.Is(err, region.ErrStopped), errors.Is(err, region.ErrDeadline),
 		errors.Is(err, region.ErrBounds):
 		// They stay open: the next round tries them again, by the table of then.
+	case errors.Is(err, errGone):
+		b.failAll(rest, "ERR "+err.Error()) // nobody reads it
+		b.c.closing = true
 	case errors.Is(err, region.ErrNoSpace):
 		b.failAll(rest, redis.ErrNoSpace)
 	case errors.Is(err, region.ErrTooLarge):

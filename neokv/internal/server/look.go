@@ -1,0 +1,88 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"neokv.dev/neokv/internal/redis"
+)
+
+// This file ends reads that take long: because their client is gone, because the server closes, or because they take
+// longer than redis.command_time. The store that a read reads from ends it, too, when the store stops or fails; then the
+// read is tried again elsewhere.
+
+// errGone ends a call for which nobody waits any more. Its connection is closed.
+var errGone = errors.New("nobody waits for the reply")
+
+const (
+	// peekEvery is how often a long read looks at its client, and peek how long that may take.
+	peekEvery, peek = 100 * time.Millisecond, time.Millisecond
+	// halfClosed is how long a read goes on for a client that sends no more. The client may have closed the connection, or
+	// only its own direction to wait for the reply.
+	halfClosed = time.Second
+)
+
+// look returns why the call that the connection runs must end, nil if it may go on. engine.Work calls it about once in a
+// millisecond of work. The time of a call begins with its first look.
+func (c *conn) look() error {
+	if c.killed.Load() {
+		return errGone
+	}
+	now := time.Now()
+	if c.timed != c.work.Calls {
+		c.timed, c.begun, c.peeked = c.work.Calls, now, now
+	}
+	if limit := c.s.o.Settings.Redis.CommandTime; limit > 0 && now.Sub(c.begun) > limit {
+		return redis.Refusal(fmt.Sprintf("ERR the command takes longer than redis.command_time, %s, allows", limit))
+	}
+	if now.Sub(c.peeked) >= peekEvery {
+		c.peeked = now
+		if c.gone(now) {
+			c.kill()
+			return errGone
+		}
+	}
+	return nil
+}
+
+// gone reports whether the client is gone. The reader keeps the bytes that the client has sent meanwhile. If these
+// are more than maxPipeline, nobody can tell.
+func (c *conn) gone(now time.Time) bool {
+	c.limited = true
+	for c.rd.room() {
+		c.nc.SetReadDeadline(now.Add(peek))
+		n, err := c.rd.read()
+		c.s.stats.bytesIn.Add(uint64(n))
+		switch {
+		case err == nil:
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return false
+		case errors.Is(err, io.EOF):
+			if c.eof.IsZero() {
+				c.eof = now
+			}
+			return now.Sub(c.eof) > halfClosed
+		default:
+			return true
+		}
+	}
+	return false
+}
+
+// over reports whether the work of a command of the server's own is over, and answers the command then.
+func (c *conn) over() bool {
+	err := c.work.Ended()
+	if err == nil {
+		return false
+	}
+	c.work.Resume()
+	if line := redis.Refusal(""); errors.As(err, &line) {
+		c.out.Error(string(line))
+	} else {
+		c.closing = true
+	}
+	return true
+}

@@ -1,0 +1,153 @@
+package neokv
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"neokv.dev/neokv/fault"
+)
+
+// soon is how long these tests wait for what takes a second at most, on a slow day as on any other.
+const soon = time.Minute
+
+// ended fails the test unless f returns soon.
+func ended(t *testing.T, what string, f func()) {
+	t.Helper()
+	begin, done := time.Now(), make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	select {
+	case <-done:
+		t.Logf("%s: %s", what, time.Since(begin).Round(time.Millisecond))
+	case <-time.After(soon):
+		t.Fatalf("%s has not ended after %s", what, soon)
+	}
+}
+
+// longReads are reads that go on for hours, unless they are ended. crowdFor stores what they read.
+func longReads() map[string][]any {
+	const n = 1 << 20
+	union := []any{"sunion"}
+	for range 1 << 19 {
+		union = append(union, "{t}set")
+	}
+	return map[string][]any{
+		"KEYS":   {"keys", "*" + strings.Repeat("a", n) + "b"},
+		"SCAN":   {"scan", "0", "match", "*" + strings.Repeat("a", n) + "b", "count", "1000"},
+		"SUNION": union,
+		"SSCAN":  {"sscan", "{t}long", "0", "match", "*" + strings.Repeat("a", n) + "b"},
+	}
+}
+
+// crowdFor stores what longReads reads.
+func crowdFor(t *testing.T, c *Cluster) {
+	t.Helper()
+	long := strings.Repeat("a", 2<<20)
+	set := []any{"sadd", "{t}set"}
+	for i := range 20_000 {
+		set = append(set, i)
+	}
+	for _, call := range [][]any{{"set", long, "v"}, {"sadd", "{t}long", long}, set} {
+		if _, err := c.Do(t.Context(), call...); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// connect dials store 1 and sends a call.
+func connect(t *testing.T, c *Cluster, call []any) (conn net.Conn, replies *bufio.Reader) {
+	t.Helper()
+	conn, err := c.Dial(t.Context(), c.Addrs()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "*%d\r\n", len(call))
+	for _, arg := range call {
+		text := fmt.Sprint(arg)
+		fmt.Fprintf(&b, "$%d\r\n%s\r\n", len(text), text)
+	}
+	if _, err := conn.Write([]byte(b.String())); err != nil {
+		t.Fatal(err)
+	}
+	return conn, bufio.NewReader(conn)
+}
+
+// others returns how many clients store 1 has beside the one that asks.
+func others(t *testing.T, c *Cluster) int {
+	conn, replies := connect(t, c, []any{"client", "list"})
+	defer conn.Close()
+	header, err := replies.ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	fmt.Sscanf(header, "$%d", &n)
+	list := make([]byte, n)
+	if _, err := io.ReadFull(replies, list); err != nil {
+		t.Fatal(err)
+	}
+	return strings.Count(string(list), "\n") - strings.Count(string(list), "cmd=client|list")
+}
+
+// TestLongReadsEnd: a read that goes on for hours ends when its client is gone, at redis.command_time, and with its
+// store, however that ends.
+func TestLongReadsEnd(t *testing.T) {
+	for name, call := range longReads() {
+		for _, how := range []string{"gone", "kill", "stop", "close", "time"} {
+			t.Run(name+"/"+how, func(t *testing.T) {
+				t.Parallel()
+				config := Config{InMemory: true, NoSockets: true, Stores: 1, Replicas: 1, Regions: 1, Settings: small()}
+				if how == "time" {
+					config.Settings.Redis.CommandTime = 100 * time.Millisecond
+				}
+				c := start(t, config)
+				crowdFor(t, c)
+				conn, replies := connect(t, c, call)
+				defer conn.Close()
+				if how == "time" {
+					ended(t, "the read", func() {
+						line, err := replies.ReadString('\n')
+						if err != nil || !strings.HasPrefix(line, "-ERR ") || !strings.Contains(line, "redis.command_time") {
+							t.Errorf("reply %q, %v", line, err)
+						}
+						fmt.Fprintf(conn, "PING\r\n")
+						if line, err := replies.ReadString('\n'); err != nil || line != "+PONG\r\n" {
+							t.Errorf("then %q, %v", line, err)
+						}
+					})
+					return
+				}
+				for others(t, c) == 0 {
+					time.Sleep(time.Millisecond)
+				}
+				time.Sleep(200 * time.Millisecond) // whether the call has begun by then or not, it must end
+				ended(t, how, func() {
+					switch how {
+					case "gone":
+						conn.Close()
+						for others(t, c) > 0 {
+							time.Sleep(time.Millisecond)
+						}
+					case "close":
+						if err := c.Close(); err != nil {
+							t.Error(err)
+						}
+					default:
+						if _, err := c.Inject(context.Background(), fault.MustParse(how+" 1")); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			})
+		}
+	}
+}
