@@ -555,11 +555,16 @@ func TestCheckApplied(t *testing.T) {
 		want    string
 	}{{5, ""}, {6, "apply index 6, the log ends at 5"}, {2, "apply index 2, the log was cut at 3"}} {
 		s := newStore(t)
+		applied := uint64(3)
+		o := Options{Sync: true, Applied: func(topology.RegionID) (uint64, error) { return applied, nil }}
+		s.close()
+		s.open(o)
 		s.save(update(1, 1, pb.State{Term: 2, Commit: 5}, span(2, 1, 5)))
 		must(t, s.SaveSnapshots([]pb.Update{{ShardID: 1, ReplicaID: 1, Snapshot: pb.Snapshot{ShardID: 1, Index: 3, Term: 2,
 			OnDiskIndex: 3, Dummy: true, Type: pb.OnDiskStateMachine}}}))
 		s.close()
-		s.open(Options{Sync: true, Applied: func(topology.RegionID) (uint64, error) { return c.applied, nil }})
+		applied = c.applied
+		s.open(o)
 		if err := s.Check(1, 1); c.want == "" && err != nil || c.want != "" && (err == nil ||
 			!strings.Contains(err.Error(), c.want)) {
 			t.Errorf("applied %d: %v; want %q", c.applied, err, c.want)
