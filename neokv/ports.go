@@ -51,6 +51,10 @@ func (p *proxyPort) Changed() <-chan struct{} { return nil }
 func (p *proxyPort) Replica(id topology.StoreID, r topology.RegionID) *region.Replica {
 	return p.c.replica(id, r)
 }
+
+// Outdated is not asked: the proxy port redirects nobody, and a stand-in is no store to which another one sends clients.
+func (p *proxyPort) Outdated(topology.Slot, *route.LedRegion) bool { return false }
+
 func (p *proxyPort) Failed() error           { return nil }
 func (p *proxyPort) Info() []server.Section  { return p.c.info() }
 func (p *proxyPort) SetActiveExpire(on bool) { p.c.setActiveExpire(on) }

@@ -125,17 +125,11 @@ func (b *batch) decide(t *route.Table) (waiting int) {
 	return waiting
 }
 
-// outdated reports whether this store's replica of a region knows of a later term than the table. The table says so a
-// moment later. Until then a redirection may name a leader that already sends clients here: a client goes to and fro
-// until it has used up its redirections.
+// outdated reports whether the store knows more of a slot than the table. The table says so a moment later. Until then
+// a redirection may name a store that already sends clients here: a client goes to and fro until it has used up its
+// redirections.
 func (b *batch) outdated(t *route.Table, d route.Decision) bool {
-	r := &t.Regions[d.Index]
-	replica := b.c.s.o.Node.Replica(b.c.s.o.Self, r.ID)
-	if replica == nil {
-		return false
-	}
-	_, term, _ := replica.Leading()
-	return term > r.Term
+	return b.c.s.o.Node.Outdated(d.Slot, &t.Regions[d.Index])
 }
 
 // proxy reports whether the server passes commands on instead of redirecting clients.

@@ -40,6 +40,9 @@ type Node interface {
 	Changed() <-chan struct{}
 	// Replica returns the replica of a region on a store of this process, or nil if there is none.
 	Replica(topology.StoreID, topology.RegionID) *region.Replica
+	// Outdated reports whether the node knows that an entry of a table it has returned is about to change for a slot, so
+	// that no client is to be redirected by it.
+	Outdated(topology.Slot, *route.LedRegion) bool
 	// Failed returns why the node has failed, or nil while it has not. The server of a failed node closes connections
 	// without a reply.
 	Failed() error

@@ -493,6 +493,33 @@ func (s *Store) makeTable() {
 	close(*s.changed.Swap(&next))
 }
 
+// Outdated reports whether the store knows more of a slot than an entry of its slot table says. A redirection by that
+// entry might name a store that already sends clients here:
+//
+//   - A replica here knows of a later term, or it has the slot under newer bounds. The table is about to say so: publish
+//     leaves the work to the call that is under way. Until then this store may send the clients of a child that it leads
+//     to the leader of the parent.
+//   - The region is frozen here. Then the merge may be applied at the region's leader, and not yet at that of the left
+//     neighbour, which is to serve the slots. No replica applies the merge before all are frozen, so of the stores that
+//     do not know of the merge none redirects.
+func (s *Store) Outdated(slot topology.Slot, r *route.LedRegion) bool {
+	for id, replica := range *s.replicas.Load() {
+		switch b := replica.Bounds(); {
+		case b.Phase == keys.Absorbed:
+		case b.Version > r.Version && b.Slots.Contains(slot):
+			return true
+		case id != r.ID:
+		case b.Phase == keys.Frozen:
+			return true
+		default:
+			if _, term, _ := replica.Leading(); term > r.Term {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // sameLed reports whether two entries of slot tables say the same.
 func sameLed(a, b route.LedRegion) bool {
 	return a.Leader == b.Leader && a.Term == b.Term && a.Told == b.Told && a.ID == b.ID && a.Slots == b.Slots &&
