@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -34,6 +35,7 @@ type sim struct {
 	inside seam.Inside
 	nodes  []seam.StorePlace
 
+	beats  atomic.Int64             // see beat
 	over   chan struct{}            // closed when the schedule ends
 	epoch  string                   // in the names of the keys in use; see nextEpoch
 	epochs []string                 // all so far
@@ -76,22 +78,17 @@ func (s *sim) record(p plan, planted bool, d time.Duration, inside func(run func
 		return err
 	}
 	defer out.Close()
-	// Virtual time stands still for ever when a goroutine waits in a way that the bubble does not know, such as in a
-	// system call.
-	patience := d + 10*time.Minute // a race build on a busy machine takes minutes
-	watchdog := time.AfterFunc(patience, func() {
-		fmt.Fprintf(os.Stderr, "plan %s, seed %d: still running after %s of real time\n", p.name, s.seed, patience)
-		pprof.Lookup("goroutine").WriteTo(os.Stderr, 2)
-		os.Exit(3)
-	})
-	defer watchdog.Stop()
+	defer s.watchdog(d, out.Name())()
 	p.scenario = p.draw(s.seed, d)
 	s.entries = make(map[topology.RegionID]map[uint64]appliedEntry)
 	s.bounds = newBoundsSeen()
 	inside(func() {
 		s.over = make(chan struct{})
 		s.h = newHistory(out)
+		ended := make(chan struct{})
+		go s.beat(ended)
 		s.run(p, planted, d)
+		close(ended)
 	})
 	picture := ""
 	for _, err := range s.h.problems(8) {
@@ -117,6 +114,57 @@ func (s *sim) record(p plan, planted bool, d time.Duration, inside func(run func
 		return nil
 	}
 	return os.Remove(out.Name())
+}
+
+// beat counts on while time passes for the run.
+func (s *sim) beat(ended <-chan struct{}) {
+	for {
+		select {
+		case <-ended:
+			return
+		case <-time.After(10 * time.Millisecond):
+			s.beats.Add(1)
+		}
+	}
+}
+
+// watchdog ends the process if the run takes too much real time, or if virtual time stands still: a goroutine waits in a
+// way that the bubble does not know, such as in a system call, or goroutines go on for ever without a pause. It says
+// where all goroutines are, in a file beside the history. The caller calls stop when the run has ended.
+func (s *sim) watchdog(d time.Duration, history string) (stop func()) {
+	const still = 3 * time.Minute // in a race build on a busy machine an instant takes seconds
+	begin, ended := time.Now(), make(chan struct{})
+	go func() {
+		last, since := int64(0), begin
+		for {
+			select {
+			case <-ended:
+				return
+			case <-time.After(time.Second):
+			}
+			beats := s.beats.Load()
+			if beats != last {
+				last, since = beats, time.Now()
+			}
+			why := ""
+			switch {
+			case time.Since(since) > still:
+				why = fmt.Sprintf("time has stood still for %s of real time, about %s after the run began", still,
+					time.Duration(beats)*10*time.Millisecond)
+			case time.Since(begin) > d+10*time.Minute:
+				why = fmt.Sprintf("still running after %s of real time", d+10*time.Minute)
+			default:
+				continue
+			}
+			dump := new(bytes.Buffer)
+			pprof.Lookup("goroutine").WriteTo(dump, 2)
+			path := strings.TrimSuffix(history, ".history") + ".goroutines"
+			fmt.Fprintf(os.Stderr, "seed %d: %s\nhistory: %s\ngoroutines: %s, %v\n%s", s.seed, why, history, path,
+				os.WriteFile(path, dump.Bytes(), 0o666), dump)
+			os.Exit(3)
+		}
+	}()
+	return func() { close(ended) }
 }
 
 // fail takes note of a problem, if err is one: the first one, and the kinds of all.
