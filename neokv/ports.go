@@ -52,7 +52,8 @@ func (p *proxyPort) Replica(id topology.StoreID, r topology.RegionID) *region.Re
 	return p.c.replica(id, r)
 }
 
-// Outdated is not asked: the proxy port redirects nobody, and a stand-in is no store to which another one sends clients.
+// Outdated is not asked: the proxy port redirects nobody, and a stand-in is no store to which another one sends
+// clients.
 func (p *proxyPort) Outdated(topology.Slot, *route.LedRegion) bool { return false }
 
 func (p *proxyPort) Failed() error           { return nil }

@@ -36,8 +36,9 @@ func (c *Cluster) split(ctx context.Context, f fault.Fault) (outcome string, err
 // merge merges the right neighbour of a region into it.
 func (c *Cluster) merge(ctx context.Context, f fault.Fault) (outcome string, err error) {
 	id := topology.RegionID(f.Region)
+	var held time.Duration
 	err = c.atLeader(ctx, id, func(ctx context.Context, s *store.Store) error {
-		right, err := s.Merge(ctx, id, "")
+		right, err := s.Merge(ctx, id, "", &held)
 		if err == nil {
 			outcome = fmt.Sprintf("region %d has taken region %d over", id, right)
 			if r := s.Replica(id); r != nil {

@@ -107,6 +107,12 @@ func ApplyIndex(e *engine.Engine, id topology.RegionID) (uint64, error) {
 	return state.ApplyIndex, err
 }
 
+// PhaseOf returns the phase of a region that the engine has, Serving if it has no region state.
+func PhaseOf(e *engine.Engine, id topology.RegionID) (keys.RegionPhase, error) {
+	state, _, err := readState(e, id)
+	return state.Phase, err
+}
+
 func readState(e *engine.Engine, id topology.RegionID) (state keys.RegionState, ok bool, err error) {
 	view := e.NewView()
 	defer view.Close()
@@ -473,6 +479,10 @@ const keptArgs, keptReplyBytes = 1 << 12, 64 << 10
 func (m *machine) publish() {
 	s := &m.state
 	if b := m.bounds.Load(); *b != (Bounds{s.Slots, s.Version, s.Phase, s.Change}) {
+		if b.Phase == keys.Frozen && s.Phase == keys.Serving {
+			now := time.Now()
+			m.thawed.Store(&now)
+		}
 		m.bounds.Store(&Bounds{s.Slots, s.Version, s.Phase, s.Change})
 	}
 	m.legacy.Store(s.Legacy)

@@ -19,10 +19,12 @@ import (
 //	bounds begin KIND OTHER BEGUN   opens a change; BEGUN 0 stands for the entry's own index; replies BEGUN
 //	bounds end BEGUN                closes a split or a merge that has happened; replies 1, or 0 if there is none
 //	bounds abort BEGUN              closes a split or a merge that has not happened; likewise
-//	bounds thaw BEGUN               closes the right neighbour's part in a merge; a frozen region thaws; likewise
+//	bounds thaw LEFT BEGUN          closes the right neighbour's part in a merge; a frozen region thaws; likewise
 //	bounds split BEGUN SLOT CHILD STORE:REPLICA...
-//	bounds freeze BEGUN             replies the entry's index
+//	bounds freeze LEFT BEGUN        replies the entry's index
 //	bounds merge BEGUN VERSION STATE
+//
+// A begin of the change that is open already replies its BEGUN, so that a step may be tried again at another leader.
 //
 // # Split
 //
@@ -43,7 +45,7 @@ import (
 // A merge that takes too long is called off by `abort` in the left one's log first, and then by `thaw` in the right
 // one's: once the first is applied, no merge of that attempt can be. BEGUN is the number of the left one's attempt in
 // the right one, too. A change of the right one's own may have the same number, so each entry closes changes of its own
-// kinds only.
+// kinds only. So may an attempt of an earlier left neighbour, so LEFT stands beside BEGUN.
 
 const changeCommand = "bounds"
 
@@ -79,6 +81,13 @@ func (m *machine) change(w *redis.Writer, args [][]byte, out *redis.Reply) error
 	}
 	s := &m.state
 	open := s.Change.Kind != keys.NoChange && s.Change.Begun == begun && s.Phase != keys.Absorbed
+	if verb == "thaw" || verb == "freeze" {
+		left, err := strconv.ParseInt(string(args[0]), 10, 64)
+		if err != nil || len(args) != 2 {
+			return fmt.Errorf("%s %s: %q", changeCommand, verb, args)
+		}
+		open = open && s.Change.Kind == keys.Leaving && s.Change.Other == topology.RegionID(left)
+	}
 	switch verb {
 	case "begin":
 		return m.beginChange(w, args, begun, out)
@@ -89,10 +98,10 @@ func (m *machine) change(w *redis.Writer, args [][]byte, out *redis.Reply) error
 		m.closeChange(open && (s.Change.Kind == keys.Splitting || s.Change.Kind == keys.Merging), out)
 		return nil
 	case "thaw":
-		m.closeChange(open && s.Change.Kind == keys.Leaving, out)
+		m.closeChange(open, out)
 		return nil
 	case "freeze":
-		if !open || s.Change.Kind != keys.Leaving {
+		if !open {
 			out.Error(errNoChange)
 			return nil
 		}
@@ -142,18 +151,20 @@ func (m *machine) beginChange(w *redis.Writer, args [][]byte, begun uint64, out 
 		return fmt.Errorf("%s begin: %w", changeCommand, err)
 	}
 	s := &m.state
+	change := keys.RegionChange{Kind: keys.ChangeKind(args[0][0] - '0'), Other: topology.RegionID(other), Begun: begun}
+	if begun != 0 && s.Change == change && s.Phase != keys.Absorbed {
+		out.Int(int64(begun))
+		return nil
+	}
 	if s.Change.Kind != keys.NoChange || s.Phase != keys.Serving {
 		out.Error("ERR another split or merge of the region is under way")
 		return nil
 	}
 	if begun == 0 {
-		begun = w.Index
+		change.Begun = w.Index
 	}
-	s.Change = keys.RegionChange{
-		Kind: keys.ChangeKind(args[0][0] - '0'), Other: topology.RegionID(other), Begun: begun,
-	}
-	m.changed = true
-	out.Int(int64(begun))
+	s.Change, m.changed = change, true
+	out.Int(int64(change.Begun))
 	return nil
 }
 
@@ -237,7 +248,7 @@ func (m *machine) merge(w *redis.Writer, args [][]byte, out *redis.Reply) error 
 	}
 	s := &m.state
 	if version != s.Version || right.Slots.First != s.Slots.Last+1 ||
-		right.Phase != keys.Frozen || right.Change.Begun != s.Change.Begun {
+		right.Phase != keys.Frozen || right.Change.Begun != s.Change.Begun || right.Change.Other != m.o.Region.ID {
 		out.Error("ERR the regions are not as they were when the merge began")
 		return nil
 	}
@@ -261,7 +272,7 @@ func (m *machine) merge(w *redis.Writer, args [][]byte, out *redis.Reply) error 
 	} else {
 		other := s.Change.Other
 		err = m.o.Beside.Absorb(other, func() error {
-			if err := retire(w.Batch, m.o.Engine, other, s.Change.Begun); err != nil {
+			if err := retire(w.Batch, m.o.Engine, other, &right.Change); err != nil {
 				return err
 			}
 			return m.settleChange(w)
@@ -281,13 +292,13 @@ func (m *machine) merge(w *redis.Writer, args [][]byte, out *redis.Reply) error 
 
 // retire adds the end of the store's replica of a region that another one takes over: its state says so, and its record
 // goes, so that no start of the store starts it again. It returns an error if the replica is not at the freeze of that
-// attempt, of any attempt if begun is 0, which can only be if the protocol was broken.
-func retire(b *engine.Batch, e *engine.Engine, id topology.RegionID, begun uint64) error {
+// attempt, of any attempt if attempt is nil, which can only be if the protocol was broken.
+func retire(b *engine.Batch, e *engine.Engine, id topology.RegionID, attempt *keys.RegionChange) error {
 	state, ok, err := readState(e, id)
 	switch {
 	case err != nil:
 		return err
-	case !ok || state.Phase != keys.Frozen || begun != 0 && state.Change.Begun != begun:
+	case !ok || state.Phase != keys.Frozen || attempt != nil && state.Change != *attempt:
 		return fmt.Errorf("region %d is to be absorbed, and is not frozen here", id)
 	}
 	state.Phase = keys.Absorbed
@@ -349,8 +360,8 @@ func (r *Replica) End(ctx context.Context, deadline time.Time, begun uint64) err
 }
 
 // Thaw closes the part that the region has in a merge that its left neighbour has called off.
-func (r *Replica) Thaw(ctx context.Context, deadline time.Time, begun uint64) error {
-	_, err := r.step(ctx, deadline, "thaw", strconv.FormatUint(begun, 10))
+func (r *Replica) Thaw(ctx context.Context, deadline time.Time, left topology.RegionID, begun uint64) error {
+	_, err := r.step(ctx, deadline, "thaw", strconv.FormatInt(int64(left), 10), strconv.FormatUint(begun, 10))
 	return err
 }
 
@@ -381,8 +392,9 @@ func (r *Replica) Split(ctx context.Context, deadline time.Time, begun uint64, a
 }
 
 // Freeze makes the region serve nothing any more. It returns the index of the entry that does.
-func (r *Replica) Freeze(ctx context.Context, deadline time.Time, begun uint64) (uint64, error) {
-	return r.step(ctx, deadline, "freeze", strconv.FormatUint(begun, 10))
+func (r *Replica) Freeze(ctx context.Context, deadline time.Time, left topology.RegionID,
+	begun uint64) (uint64, error) {
+	return r.step(ctx, deadline, "freeze", strconv.FormatInt(int64(left), 10), strconv.FormatUint(begun, 10))
 }
 
 // Merge proposes that the region takes its right neighbour over, which was frozen in a state, encoded as
@@ -415,11 +427,11 @@ func (r *Replica) step(ctx context.Context, deadline time.Time, args ...string) 
 }
 
 // Retire ends a frozen replica in the engine whose region has been absorbed by another one, as a snapshot of that one
-// says. If the replica runs, Absorbed calls this. It syncs: the tables of the snapshot are durable at once, and if a
-// crash took the end of this replica and left the tables, its slots would have two owners for good.
+// or the cluster map says. If the replica runs, Absorbed calls this. It syncs: the tables of the snapshot are durable
+// at once, and if a crash took the end of this replica and left the tables, its slots would have two owners for good.
 func Retire(e *engine.Engine, id topology.RegionID) error {
 	b := e.NewBatch()
-	if err := retire(b, e, id, 0); err != nil {
+	if err := retire(b, e, id, nil); err != nil {
 		b.Close()
 		return err
 	}
@@ -428,7 +440,7 @@ func Retire(e *engine.Engine, id topology.RegionID) error {
 
 // Absorbed calls f while the replica applies nothing. If f succeeds, which ends the replica in the engine, the replica
 // applies nothing and serves nothing any more.
-func (r *Replica) Absorbed(f func() error) error {
+func (r *Replica) Absorbed(how BoundsChange, f func() error) error {
 	m := r.machine
 	m.still.Lock()
 	defer m.still.Unlock()
@@ -436,7 +448,7 @@ func (r *Replica) Absorbed(f func() error) error {
 		return err
 	}
 	m.state.Phase = keys.Absorbed
-	m.publishChange(ByEntry)
+	m.publishChange(how)
 	// What is open was not applied before the freeze, and so never will be.
 	r.proposer.rejectAll(ErrBounds)
 	return nil

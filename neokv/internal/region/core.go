@@ -35,6 +35,7 @@ type core struct {
 	applied      atomic.Uint64 // the apply index
 	keyChanges   atomic.Uint64 // see Replica.KeyChanges
 	bounds       atomic.Pointer[Bounds]
+	thawed       atomic.Pointer[time.Time] // when a freeze was last seen to end
 	expiry       ExpiryBound
 	orphanWrites atomic.Uint64
 

@@ -68,7 +68,11 @@ func (r *Replica) cutLog(entries uint64) {
 	option := dragonboat.SnapshotOption{OverrideCompactionOverhead: true, CompactionOverhead: math.MaxUint64}
 	// The index is settled here, not when the record is taken: an entry that holds the log may be applied in between.
 	applied := r.applied.Load()
-	if cut := min(applied-min(applied, left), r.bounds.Load().held()); cut > 0 {
+	cut := applied - min(applied, left)
+	if !r.o.Mistakes.AnyCut {
+		cut = min(cut, r.bounds.Load().held())
+	}
+	if cut > 0 {
 		option.CompactionIndex, option.CompactionOverhead = cut, 0
 	}
 	rs, err := r.o.Host.RequestSnapshot(r.shard, option, raftlog.Timeout(time.Minute, r.o.Knobs.RTT))
@@ -129,6 +133,9 @@ func (r *Replica) settleLeadership() bool {
 			f(r.o.Region.ID, term)
 		}
 		r.servingTerm.Store(term)
+		if f := r.o.OnBounds; f != nil && r.bounds.Load().Change.Kind != keys.NoChange {
+			f(r.o.Region.ID) // the store finishes the change, or calls it off: clients may wait for that
+		}
 	case serving != 0:
 		r.stepDown()
 	}

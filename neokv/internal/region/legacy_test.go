@@ -11,6 +11,20 @@ import (
 	"neokv.dev/neokv/internal/keys"
 )
 
+// applyNext applies an entry with one command.
+func (r still) applyNext(t *testing.T, args ...string) {
+	t.Helper()
+	var words [][]byte
+	for _, a := range args {
+		words = append(words, []byte(a))
+	}
+	entry := entryOf(r.machine.state.ApplyIndex+1, words)
+	binary.BigEndian.PutUint32(entry.Cmd[45:], uint32(r.machine.state.Version))
+	if _, err := r.machine.Update([]sm.Entry{entry}); err != nil || r.fs.Failed() != nil {
+		t.Fatalf("%q: %v, %v", args, err, r.fs.Failed())
+	}
+}
+
 // TestLegacyThroughChanges: the child of a region that may hold legacy strings may hold some, and so may a region that
 // takes over a neighbour that may. Where neither may, no reader looks for any.
 func TestLegacyThroughChanges(t *testing.T) {
@@ -18,15 +32,7 @@ func TestLegacyThroughChanges(t *testing.T) {
 		r := openStill(t, disk.Mem())
 		apply := func(args ...string) {
 			t.Helper()
-			var words [][]byte
-			for _, a := range args {
-				words = append(words, []byte(a))
-			}
-			entry := entryOf(r.machine.state.ApplyIndex+1, words)
-			binary.BigEndian.PutUint32(entry.Cmd[45:], uint32(r.machine.state.Version))
-			if _, err := r.machine.Update([]sm.Entry{entry}); err != nil || r.fs.Failed() != nil {
-				t.Fatalf("%q: %v, %v", args, err, r.fs.Failed())
-			}
+			r.applyNext(t, args...)
 		}
 		if legacy {
 			apply("neokv", "legacyset", "k", "v")

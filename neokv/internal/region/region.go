@@ -34,8 +34,8 @@ var (
 	ErrNoSpace   = errors.New("no space left on the disks of a majority") // Refuse says so
 	// ErrBounds: the bounds of the region are not those by which the run was routed, or the region is frozen.
 	ErrBounds = errors.New("the region has other bounds")
-	// ErrNone: no region has this id, as far as the store knows. A merge may have ended the region, or a split have made
-	// it a moment ago.
+	// ErrNone: no region has this id, as far as the store knows. A merge may have ended the region, or a split have
+	// made it a moment ago.
 	ErrNone = errors.New("there is none")
 )
 
@@ -66,8 +66,8 @@ type Options struct {
 	Changed func()
 	// OnServe is called just before the replica begins to serve as the leader of a term. nil: not called.
 	OnServe func(id topology.RegionID, term uint64)
-	// OnBounds is called when apply has changed the region's bounds or its phase, after readers can see that. It must not
-	// block. nil: not called.
+	// OnBounds is called when apply has changed the region's bounds or its phase, after readers can see that, and when
+	// the replica begins to lead while a change of them is open. It must not block. nil: not called.
 	OnBounds func(topology.RegionID)
 	// Beside is what a split or a merge needs of the store. A replica that takes part in neither may leave it nil.
 	Beside Beside
@@ -97,6 +97,7 @@ type Mistakes struct {
 	KeptLease    bool // keeps its lease while it splits
 	EmptyChild   bool // a split leaves the child's data to nobody
 	FlushSpace   bool // a flush deletes the data of neighbours
+	AnyCut       bool // cuts its log while it splits
 	AnySweep     bool // apply accepts a sweep under other bounds, and of both sides of a merge
 	MapOrder     bool // a write makes its random choice by the order of a Go map
 	LocalClock   bool // readers and apply judge expiry by their store's own clock alone
@@ -122,21 +123,23 @@ const (
 	ByJoin                         // it has opened its state, and is to be sent everything
 	ByEntry                        // an entry has changed them, or another region has absorbed the replica
 	BySnapshot                     // they came with a snapshot
+	ByRepair                       // the store has ended a replica that a merge had left behind
 )
 
 // Beside is the store's side of a split or a merge: what a replica's machine does to other regions of the store. Apply
 // calls it, from the goroutine of one region at a time for each pair of neighbours.
 type Beside interface {
-	// Child adds the records with which the store's replica of a new region begins: see keys.ReplicaRecord and the Raft log. The
-	// batch also gets the child's region state. Child does nothing if the store is not among the region's peers.
+	// Child adds the records with which the store's replica of a new region begins: see keys.ReplicaRecord and the Raft
+	// log. The batch also gets the child's region state. Child does nothing if the store is not among the region's
+	// peers.
 	Child(b *engine.Batch, child topology.Region) error
-	// Absorb calls f while the store's replica of the region to the right applies nothing, and no other change of bounds
-	// is under way on the store. f adds the end of that replica to its batch and commits it. right is nil if the store has
-	// no replica of the region. When f succeeds the replica has ended for good.
+	// Absorb calls f while the store's replica of the region to the right applies nothing, and no other change of
+	// bounds is under way on the store. f adds the end of that replica to its batch and commits it. right is nil if the
+	// store has no replica of the region. When f succeeds the replica has ended for good.
 	Absorb(right topology.RegionID, f func() error) error
-	// Cover ends the store's frozen replicas of other regions that have some of the slots, and then calls install, which
-	// brings a region with these slots. Meanwhile these replicas apply nothing, and no other change of bounds is under way
-	// on the store. Cover returns an error, and does not call install, if one of them is not frozen.
+	// Cover ends the store's frozen replicas of other regions that have some of the slots, and then calls install,
+	// which brings a region with these slots. Meanwhile these replicas apply nothing, and no other change of bounds is
+	// under way on the store. Cover returns an error, and does not call install, if one of them is not frozen.
 	Cover(by topology.RegionID, slots topology.SlotRange, install func() error) error
 }
 
@@ -167,9 +170,9 @@ func New(o Options) *Replica {
 	return r
 }
 
-// Start starts the replica under its NodeHost. members is empty when the replica has run before, and when it joins: then
-// it begins empty and gets the region's data from the leader. A test that never calls Start may leave Host out of the
-// Options.
+// Start starts the replica under its NodeHost. members is empty when the replica has run before, and when it joins:
+// then it begins empty and gets the region's data from the leader. A test that never calls Start may leave Host out of
+// the Options.
 func (r *Replica) Start(members map[uint64]dragonboat.Target, joins bool) error {
 	r.proposer.session = r.o.Host.GetNoOPSession(r.shard)
 	config := raftlog.GroupConfig(r.o.Region.ID, r.o.Replica, r.o.Knobs)
@@ -192,8 +195,8 @@ func (r *Replica) Running() bool { return r.running.Load() }
 func (r *Replica) Refuse(why error) { r.proposer.refuse(why) }
 
 // Stop ends serving. When it returns, all waiting runs are answered and all readers have left: a long read ends early,
-// and a write that apply works on is broken off soon. The caller then closes the NodeHost, and calls Join to wait for the
-// replica's goroutines.
+// and a write that apply works on is broken off soon. The caller then closes the NodeHost, and calls Join to wait for
+// the replica's goroutines.
 func (r *Replica) Stop() {
 	r.proposer.abandon(ErrStopped) // first, since await leaves open proposals to abandon
 	r.reader.mu.Lock()             // no round begins from here on
@@ -230,6 +233,15 @@ type Bounds struct {
 // Bounds returns the region's bounds as of the entries that this replica has applied. It takes no lock.
 func (r *Replica) Bounds() *Bounds {
 	return r.bounds.Load()
+}
+
+// Thawed returns when the replica has last seen the region thaw, zero if it has not: the clients of the region were
+// held for a merge that did not happen.
+func (r *Replica) Thawed() (at time.Time) {
+	if t := r.thawed.Load(); t != nil {
+		at = *t
+	}
+	return at
 }
 
 // Sampler returns the sampler of its Options.

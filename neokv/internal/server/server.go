@@ -40,8 +40,8 @@ type Node interface {
 	Changed() <-chan struct{}
 	// Replica returns the replica of a region on a store of this process, or nil if there is none.
 	Replica(topology.StoreID, topology.RegionID) *region.Replica
-	// Outdated reports whether the node knows that an entry of a table it has returned is about to change for a slot, so
-	// that no client is to be redirected by it.
+	// Outdated reports whether the node knows that an entry of a table it has returned is about to change for a slot,
+	// so that no client is to be redirected by it.
 	Outdated(topology.Slot, *route.LedRegion) bool
 	// Failed returns why the node has failed, or nil while it has not. The server of a failed node closes connections
 	// without a reply.
@@ -52,8 +52,8 @@ type Node interface {
 	// Replicated returns how many other stores have applied the entry at index of region r. It counts those that answer
 	// before ctx ends.
 	Replicated(ctx context.Context, r topology.RegionID, index uint64) int
-	// Compare compares the checksums of a region's replicas, all as of one apply index. It returns region.ErrNone if the
-	// node knows no such region.
+	// Compare compares the checksums of a region's replicas, all as of one apply index. It returns region.ErrNone if
+	// the node knows no such region.
 	Compare(ctx context.Context, r topology.RegionID) (region.Comparison, error)
 	// Settle waits until the replicas have applied what the leaders have, has stores write their memtables and compact
 	// L0, and waits until no compaction is due.
@@ -70,16 +70,17 @@ type Options struct {
 	Settings settings.Settings
 	// Exposed says that clients beyond loopback can reach the server. CONFIG SET then cannot remove the password.
 	Exposed bool
-	// StandIn says that the server only stands in for Self, which is down. Its Node has no replicas, so that it redirects
-	// commands with keys. It refuses commands that cover the slots of Self, instead of finding none. CLUSTER says that
-	// Self has failed.
+	// StandIn says that the server only stands in for Self, which is down. Its Node has no replicas, so that it
+	// redirects commands with keys. It refuses commands that cover the slots of Self, instead of finding none. CLUSTER
+	// says that Self has failed.
 	StandIn bool
 	// ClientMemory bounds the memory that the server holds for clients. Servers may share one. If it is nil, the server
 	// makes its own from the settings.
 	ClientMemory *ClientMemory
 	Sockets      *Sockets // bounds the connections of several servers together; nil: nothing does
 	Version      string
-	// OnUnknown, if not nil, is called with the name of each command that a client calls and no table has, in upper case.
+	// OnUnknown, if not nil, is called with the name of each command that a client calls and no table has, in upper
+	// case.
 	OnUnknown func(name string)
 	Seed      uint64 // of the server's random choices; 0 for any
 	Mistakes  Mistakes

@@ -29,6 +29,7 @@ type boundsSeen struct {
 	retired map[topology.StoreID]map[topology.RegionID]topology.SlotRange // replicas of absorbed regions
 	tags    map[topology.RegionID]uint64                                  // of the last entry seen
 	opened  map[topology.RegionID]uint64                                  // tag of the entry that made the open change
+	repairs int                                                           // of replicas that merges had left behind
 }
 
 type boundsKey struct {
@@ -84,6 +85,11 @@ func (s *sim) observeBounds(st topology.StoreID, r topology.RegionID, b region.B
 	} else if x.joins[at] && how == region.BySnapshot {
 		delete(x.joins, at)
 		s.reachLocked(joined, 1)
+	}
+	if how == region.ByRepair {
+		x.repairs++
+		s.keepLocked(found(boundsWrong, "store %d had a frozen replica of region %d, slots %v, which a merge had left behind",
+			st, r, b.Slots))
 	}
 	if known && how == region.ByEntry {
 		s.sawEntry(st, r, old, b)

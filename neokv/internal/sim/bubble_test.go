@@ -13,8 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	pb "github.com/lni/dragonboat/v4/raftpb"
-
 	"neokv.dev/neokv"
 	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/topology"
@@ -56,7 +54,8 @@ func inBubble(t *testing.T, hooks seam.Hooks, test func(t *testing.T, s *sim, c 
 // inBubbleWith is inBubble with other settings.
 func inBubbleWith(t *testing.T, k *settings.Settings, hooks seam.Hooks, test func(t *testing.T, s *sim, c *caller)) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &sim{seed: 1, config: neokv.Config{NoSockets: true, Settings: k}, h: newHistory(io.Discard)}
+		s := &sim{seed: 1, config: neokv.Config{NoSockets: true, Settings: k}, h: newHistory(io.Discard),
+			bounds: newBoundsSeen(), holds: newHeldTimes()}
 		s.starts = s.random(8)
 		s.hook(&hooks)
 		s.attach(start(t, neokv.Config{InMemory: true, NoSockets: true, Seed: 1, Settings: k, Hooks: &hooks}), &hooks)
@@ -206,14 +205,5 @@ func (s *sim) transfer(r topology.RegionID, to seam.StorePlace) {
 	if st := from.Store(); st != nil {
 		s.h.note("transfer region %d from %d to %d: %v", r, from.ID(), to.ID(), st.Transfer(r, to.ID()))
 		s.count(&s.stats.Transfers)
-	}
-}
-
-// hold lets match choose Raft messages that wait at their senders for d; d = 0 ends that.
-func (s *sim) hold(d time.Duration, match func(*pb.Message) bool) {
-	for _, a := range s.nodes {
-		for _, b := range s.others(a) {
-			s.inside.Network().Hold(a.ID(), b.ID(), d, match)
-		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 // What torture draws beside the verbs of package fault.
 const (
 	stalls   = "stall"    // writes stall between reading the term and being proposed
+	unsynced = "unsynced" // stores are killed that have merged regions, and synced nothing since
 	scripted = "scripted" // one seed in four takes a scenario of plans.txt that is made for a mistake
 	allKinds = "all"
 )
@@ -24,7 +25,7 @@ func Kinds() (all []string) {
 	for _, v := range fault.Drawn() {
 		all = append(all, string(v))
 	}
-	return append(all, stalls, scripted)
+	return append(all, stalls, unsynced, scripted)
 }
 
 // checkDrawn checks kinds of faults.
@@ -76,8 +77,7 @@ func (x scenario) draw(seed uint64, length time.Duration) scenario {
 		}
 	}
 	if r.IntN(3) == 0 && has(stalls) {
-		out.faults = append(out.faults, faults[slices.IndexFunc(faults,
-			func(f happening) bool { return f.phrase == stallPhrase })])
+		out.faults = append(out.faults, faultOf(stallPhrase))
 	}
 	var verbs, chosen []string
 	for _, v := range fault.Drawn() {
@@ -98,6 +98,12 @@ func (x scenario) draw(seed uint64, length time.Duration) scenario {
 	}
 	if r.IntN(4) == 0 {
 		out.chats = 3
+	}
+	if r.IntN(4) == 0 && has(unsynced) {
+		out.faults = append(out.faults, faultOf(killMergedPhrase))
+		if r.IntN(2) == 0 { // else the syncs of other stores may make a merge durable, too
+			out.settings = append(out.settings, setting{"engine.shared_sync", "false"})
+		}
 	}
 	return out.fill(r, length)
 }

@@ -8,7 +8,8 @@ import (
 )
 
 // TestReadsBesideEarlyReplies: with the planted mistake that SETs are answered early, a read of a key that has expired
-// comes to an end, also while Raft drops proposals. Otherwise the reader would propose without a pause, and virtual time stand still.
+// comes to an end, also while Raft drops proposals. Otherwise the reader would propose without a pause, and virtual
+// time stand still.
 func TestReadsBesideEarlyReplies(t *testing.T) {
 	var hooks seam.Hooks
 	hooks.Mistakes.Store.Region.EarlyReply = true

@@ -29,12 +29,13 @@ const (
 	oddReply       evidence = "odd reply"       // an error that no client should see
 	storeFailed    evidence = "store failed"    // a store stopped by itself
 	boundsWrong    evidence = "wrong bounds"    // a slot has two owners, or none, or a change of bounds does not end
+	heldLong       evidence = "held too long"   // a merge that does not happen holds clients for more than a second
 )
 
 // evidences are all kinds.
 var evidences = []evidence{
 	lostWrite, staleRead, doubled, outOfOrder, wrongEffect, wrongChat,
-	replicasDiffer, logsDiffer, unreadable, lags, noAnswer, oddReply, storeFailed, boundsWrong,
+	replicasDiffer, logsDiffer, unreadable, lags, noAnswer, oddReply, storeFailed, boundsWrong, heldLong,
 }
 
 // finding is a problem of a known kind.

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"math/rand/v2"
+	"slices"
 
 	"neokv.dev/neokv/internal/region"
 )
@@ -28,4 +29,11 @@ var faults = []happening{
 	{"split regions whose leaders apply it late", slowSplits, nil},
 	{"flush regions without keys", flushing, nil},
 	{"hold sweeps while regions merge", lateSweeps, (*sim).holdWrites},
+	{killMergedPhrase, killMerged, nil},
+	{"cut logs while children wait", waitingChildren, nil},
+}
+
+// faultOf returns the happening of a phrase.
+func faultOf(phrase string) happening {
+	return faults[slices.IndexFunc(faults, func(f happening) bool { return f.phrase == phrase })]
 }

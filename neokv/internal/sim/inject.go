@@ -85,6 +85,7 @@ func (s *sim) do(format string, args ...any) {
 // inject carries out a fault.
 func (s *sim) inject(ctx context.Context, f fault.Fault) error {
 	s.h.note("%s: begins", f)
+	s.sawFault(f)
 	_, err := s.c.Inject(ctx, f)
 	s.h.note("%s: %v", f, err)
 	switch {

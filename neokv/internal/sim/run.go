@@ -44,6 +44,9 @@ type sim struct {
 	gate *writeGate // for the faults that hold writes
 	slow atomic.Pointer[slowApply]
 
+	unsynced atomic.Pointer[storeRegion] // see hangMerged
+	behind   atomic.Pointer[behindSplit] // see sawBehind
+
 	mu      sync.Mutex
 	starts  *rand.Rand // how stores start
 	journal bool       // the stores share one
@@ -51,6 +54,7 @@ type sim struct {
 	kinds   []evidence // of all problems, each once
 	entries map[topology.RegionID]map[uint64]appliedEntry
 	bounds  boundsSeen
+	holds   heldTimes
 	stats   simStats
 }
 
@@ -81,7 +85,7 @@ func (s *sim) record(p plan, planted bool, d time.Duration, inside func(run func
 	defer s.watchdog(d, out.Name())()
 	p.scenario = p.draw(s.seed, d)
 	s.entries = make(map[topology.RegionID]map[uint64]appliedEntry)
-	s.bounds = newBoundsSeen()
+	s.bounds, s.holds = newBoundsSeen(), newHeldTimes()
 	inside(func() {
 		s.over = make(chan struct{})
 		s.h = newHistory(out)
@@ -128,8 +132,8 @@ func (s *sim) beat(ended <-chan struct{}) {
 	}
 }
 
-// watchdog ends the process if the run takes too much real time, or if virtual time stands still: a goroutine waits in a
-// way that the bubble does not know, such as in a system call, or goroutines go on for ever without a pause. It says
+// watchdog ends the process if the run takes too much real time, or if virtual time stands still: a goroutine waits in
+// a way that the bubble does not know, such as in a system call, or goroutines go on for ever without a pause. It says
 // where all goroutines are, in a file beside the history. The caller calls stop when the run has ended.
 func (s *sim) watchdog(d time.Duration, history string) (stop func()) {
 	const still = 3 * time.Minute // in a race build on a busy machine an instant takes seconds
@@ -247,6 +251,7 @@ func (s *sim) run(p plan, planted bool, d time.Duration) {
 	})
 	lanes.Go(func() { s.comparing(s.random(10)) })
 	lanes.Go(s.watchBounds)
+	lanes.Go(s.watchHeld)
 	for i, f := range p.faults {
 		lanes.Go(func() { f.run(s, s.random(uint64(100+i))) })
 	}

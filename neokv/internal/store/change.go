@@ -25,10 +25,14 @@ import (
 //	right  begin, freeze             by the right region's leader; its clients wait from here on
 //	all    every store has applied the freeze, and synced it
 //	left   merge                     its clients and those of the right region go on
-//	all    every store has applied the merge
+//	all    every store has applied the merge, and synced it
 //	left   end
 //
 // If a step fails before the merge, the left region's leader ends the attempt, and then the right region thaws.
+//
+// The end waits for syncs since the next change of the left region relies on it. If a crash took the merge from a
+// store, the frozen right region would keep its slots there. After a split of the wider region the store would get the
+// narrower one as a snapshot, which ends no replica beyond its own slots, and could never begin the child.
 
 // drivers are the changes that the store drives at present, by the region that they belong to.
 type drivers struct {
@@ -83,8 +87,17 @@ func (x *drivers) drive(id topology.RegionID) (done func(), ok bool) {
 const (
 	// stepTime bounds one entry of a change.
 	stepTime = 2 * time.Second
-	// freezeTime bounds how long a region stays frozen while its merge goes on.
-	freezeTime = time.Second
+	// mostHeld bounds how long a command may hold the clients of a region whose merge does not succeed, in all
+	// attempts.
+	mostHeld = time.Second
+	// freezeTime bounds the time from when an attempt freezes the region until it proposes the merge or calls it off.
+	// The rest of mostHeld is for the region to thaw.
+	freezeTime = 600 * time.Millisecond
+	// promptly is how soon a store must have answered and synced its disk before a merge holds anybody. While the
+	// region is frozen each store syncs three times, and to thaw it takes as long again.
+	promptly = 120 * time.Millisecond
+	// heldRest is how long the scheduler merges no region whose clients it has held in vain.
+	heldRest = time.Minute
 	// changePause is how long a driver first waits before it asks again, longestPause how long it waits at most: a
 	// store may be down for long while a merge is open.
 	changePause, longestPause = time.Millisecond, 16 * time.Millisecond
@@ -233,19 +246,10 @@ func pause(ctx context.Context, d time.Duration) bool {
 }
 
 // Merge merges a region's right neighbour into it, and returns that one. This store must lead the region. A reason,
-// if there is one, has the store tell of the merge.
-func (s *Store) Merge(ctx context.Context, left topology.RegionID, reason string) (right topology.RegionID, err error) {
-	if right, err = s.merge(ctx, left, reason); errors.Is(err, errFrozenLong) {
-		right, err = s.merge(ctx, left, reason) // once more: the machine may have been busy
-	}
-	return right, err
-}
-
-// errFrozenLong is in the error of a merge that was called off when the right region had been frozen for freezeTime.
-// It is not ErrAgain, since each attempt holds clients up.
-var errFrozenLong = errors.New("the merge is called off")
-
-func (s *Store) merge(ctx context.Context, left topology.RegionID, reason string) (right topology.RegionID, err error) {
+// if there is one, has the store tell of the merge. Merge adds to held how long it has held the clients of the right
+// region in vain. Its error is ErrAgain only if another attempt of the same command fits into mostHeld.
+func (s *Store) Merge(ctx context.Context, left topology.RegionID, reason string,
+	held *time.Duration) (right topology.RegionID, err error) {
 	ctx, end, err := s.driver(ctx)
 	if err != nil {
 		return 0, err
@@ -259,6 +263,9 @@ func (s *Store) merge(ctx context.Context, left topology.RegionID, reason string
 	neighbour, err := s.neighbour(&desc)
 	if err != nil {
 		return 0, err
+	}
+	if neighbour.Leader == 0 {
+		return 0, notYet{fmt.Errorf("region %d has no leader", neighbour.ID)}
 	}
 	if r.Bounds().Change.Kind != keys.NoChange {
 		return 0, errBusy
@@ -283,13 +290,15 @@ func (s *Store) merge(ctx context.Context, left topology.RegionID, reason string
 	started := time.Now()
 	if err := s.takeOver(ctx, r, &desc, neighbour, begun); err != nil {
 		// The merge may have been proposed, and be applied although takeOver waits no longer.
-		switch merged, unknown := s.callOff(r, neighbour.ID, begun); {
+		merged, unknown := s.callOff(r, neighbour.ID, begun)
+		*held += time.Since(started)
+		switch {
 		case unknown != nil:
 			return 0, fmt.Errorf("%w; it is not known whether the regions will be merged: %w", err, unknown)
-		case !merged && time.Since(started) < freezeTime:
+		case !merged && (*held <= mostHeld-freezeTime-3*promptly || s.o.Mistakes.StubbornMerge):
 			return 0, notYet{err}
 		case !merged:
-			return 0, fmt.Errorf("%w: %w", errFrozenLong, err)
+			return 0, fmt.Errorf("the merge is called off: %w", err)
 		}
 	}
 	if now, _ := r.Region(); reason != "" {
@@ -302,7 +311,7 @@ func (s *Store) merge(ctx context.Context, left topology.RegionID, reason string
 // maxLag is how many entries a replica may be behind when a merge begins.
 const maxLag = 1000
 
-// keepUp waits until all replicas of a region are near the end of its log.
+// keepUp waits until all replicas of a region are near the end of its log, on disks that sync promptly.
 func (s *Store) keepUp(ctx context.Context, r *topology.Region) error {
 	mine := s.Replica(r.ID)
 	if mine == nil {
@@ -310,7 +319,9 @@ func (s *Store) keepUp(ctx context.Context, r *topology.Region) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, stepTime)
 	defer cancel()
-	return s.everyStore(ctx, r, func(b boundsAnswer) bool { return b.Version > 0 && b.Applied+maxLag >= mine.Applied() })
+	return s.everyStore(ctx, r, !s.o.Mistakes.StubbornMerge, func(b boundsAnswer) bool {
+		return b.Version > 0 && b.Applied+maxLag >= mine.Applied() && b.took <= promptly
+	})
 }
 
 // neighbour returns a region's right neighbour, if the two can be merged.
@@ -350,9 +361,11 @@ func (s *Store) takeOver(ctx context.Context, r *region.Replica, left *topology.
 	if err := s.atLeader(ctx, leave); err != nil {
 		return err
 	}
-	frozen := func(b boundsAnswer) bool { return b.Phase == keys.Frozen && b.Begun == begun && b.Synced }
+	frozen := func(b boundsAnswer) bool {
+		return b.Phase == keys.Frozen && b.Change == keys.RegionChange{Kind: keys.Leaving, Other: left.ID, Begun: begun}
+	}
 	if !s.o.Mistakes.EarlyMerge {
-		if err := s.everyStore(ctx, &right.Region, frozen); err != nil {
+		if err := s.everyStore(ctx, &right.Region, !s.o.Mistakes.UnsyncedFreeze, frozen); err != nil {
 			return err
 		}
 	}
@@ -379,7 +392,7 @@ func (s *Store) callOff(r *region.Replica, right topology.RegionID, begun uint64
 	defer cancel()
 	over, err := s.abort(ctx, r, begun)
 	if over {
-		s.atLeader(ctx, changeCall{Region: right, Do: doThaw, Begun: begun})
+		s.atLeader(ctx, changeCall{Region: right, Do: doThaw, Left: r.ID(), Begun: begun})
 	}
 	return err == nil && !over, err
 }
@@ -394,14 +407,14 @@ func (s *Store) abort(ctx context.Context, left *region.Replica, begun uint64) (
 	return c.Kind != keys.Merged || c.Begun != begun, nil
 }
 
-// endMerge ends a merge when all stores have applied it. A store that is down leaves it open: while it has not
-// retired the right region, the left one must not be split there again.
+// endMerge ends a merge when all stores have applied it durably. A store that is down leaves it open: while it has not
+// retired the right region for good, the left one must not be split there again.
 func (s *Store) endMerge(ctx context.Context, r *region.Replica, begun uint64) {
 	desc, _ := r.Region()
 	merged := func(b boundsAnswer) bool { return b.Version >= desc.Version }
 	ctx, cancel := context.WithTimeout(ctx, stepTime)
 	defer cancel()
-	if s.everyStore(ctx, &desc, merged) == nil {
+	if s.everyStore(ctx, &desc, !s.o.Mistakes.EarlyEnd, merged) == nil {
 		r.End(ctx, time.Now().Add(stepTime), begun)
 	}
 }
@@ -440,29 +453,44 @@ func (s *Store) settleChange(r *region.Replica) {
 	case keys.Merged:
 		s.endMerge(ctx, r, c.Begun)
 	case keys.Leaving:
-		// The left region has the same stores. If it is gone here, another one has absorbed it, which cannot be before
-		// its own changes were over. Had it absorbed this region before, this replica would be gone, too.
-		over := s.Replica(c.Other) == nil
-		if !over {
-			over, _ = s.callLeader(ctx, changeCall{Region: c.Other, Do: doAsk, Begun: c.Begun})
+		over, err := s.callLeader(ctx, changeCall{Region: c.Other, Do: doAsk, Begun: c.Begun})
+		if err != nil {
+			desc, _ := r.Region()
+			over = s.absorbed(ctx, c.Other, desc.Peers)
 		}
 		if over {
-			r.Thaw(ctx, deadline, c.Begun)
+			r.Thaw(ctx, deadline, c.Other, c.Begun)
 		}
 	}
+}
+
+// absorbed reports whether one of the stores knows that a region has been absorbed, which is never undone. Then the
+// changes of its own were over before. Had it absorbed its right neighbour in one of them, no replica of that would be
+// left, since a merge ends when all stores have it for good.
+//
+// That a store has no replica of the region proves nothing. A power cut may have taken the replica together with the
+// split that made it, which the log of the parent brings back, or the store may have missed the split and not have
+// joined yet. The merge may be on its way all the same.
+func (s *Store) absorbed(ctx context.Context, id topology.RegionID, peers []topology.Peer) bool {
+	return slices.ContainsFunc(peers, func(p topology.Peer) bool {
+		b, err := s.boundsOn(ctx, p.Store, boundsCall{Region: id})
+		return err == nil && b.Phase == keys.Absorbed
+	})
 }
 
 // changeCall asks the store that leads a region for a step of a change.
 type changeCall struct {
 	Region topology.RegionID `json:"region"`
 	Do     string            `json:"do"`
-	Left   topology.RegionID `json:"left,omitempty"`
+	Left   topology.RegionID `json:"left,omitempty"` // of doFreeze and doThaw
 	Begun  uint64            `json:"begun"`
 }
 
 const (
-	doFreeze = "freeze" // of the right region: begin and freeze; the answer is true
-	doThaw   = "thaw"   // of the right region; the answer is true
+	// doFreeze, of the right region: begin and freeze; the answer is true. If the leader moves in between, the next one
+	// finds the change open, and freezes.
+	doFreeze = "freeze"
+	doThaw   = "thaw" // of the right region; the answer is true
 	// doAsk, of the left region: the answer is true if the merge of this attempt has not happened and never will.
 	doAsk = "ask"
 )
@@ -473,40 +501,85 @@ type changeAnswer struct {
 	NotLeading bool `json:"notLeading,omitempty"` // another store leads the region, or will
 }
 
+// boundsCall asks for what a store's replica of a region has applied; the answer is a boundsAnswer.
+type boundsCall struct {
+	Region topology.RegionID `json:"region"`
+	Sync   bool              `json:"sync,omitempty"` // the answer waits until all that it says is durable
+}
+
 // boundsAnswer says what a store's replica of a region has applied.
 type boundsAnswer struct {
-	Runs    bool             `json:"runs"`    // it has been started
-	Version uint64           `json:"version"` // 0 if there is no replica that runs, and for meta
-	Phase   keys.RegionPhase `json:"phase"`
-	Begun   uint64           `json:"begun"` // of the change that is open
-	Applied uint64           `json:"applied"`
-	Synced  bool             `json:"synced"` // all this is durable
+	Runs    bool              `json:"runs"`    // it has been started
+	Version uint64            `json:"version"` // 0 if there is no replica that runs, and for meta
+	Phase   keys.RegionPhase  `json:"phase"`
+	Change  keys.RegionChange `json:"change"` // the one that is open
+	Applied uint64            `json:"applied"`
+	Synced  bool              `json:"synced,omitempty"` // all this is durable
+
+	took time.Duration // to get the answer
 }
 
 // boundsOn returns what the replica of a region on a store, perhaps this one, has applied.
-func (s *Store) boundsOn(ctx context.Context, on topology.StoreID, id topology.RegionID) (b boundsAnswer, err error) {
-	if on == s.o.ID {
-		return s.answerBounds(id), nil
+func (s *Store) boundsOn(ctx context.Context, on topology.StoreID, c boundsCall) (b boundsAnswer, err error) {
+	begin := time.Now()
+	switch {
+	case c.Sync: // which takes as long as the disk does, also on this store
+		err = s.askLong(ctx, on, message{Bounds: &c}, &b)
+	case on == s.o.ID:
+		return s.answerBounds(ctx, c), nil
+	default:
+		err = s.ask(ctx, on, message{Bounds: &c}, &b)
 	}
-	err = s.ask(ctx, on, message{Bounds: &id}, &b)
+	b.took = time.Since(begin)
 	return b, err
 }
 
-func (s *Store) answerBounds(id topology.RegionID) (b boundsAnswer) {
-	b.Runs = s.running(id)
-	r := s.Replica(id)
+func (s *Store) answerBounds(ctx context.Context, c boundsCall) (b boundsAnswer) {
+	b.Runs = s.running(c.Region)
+	r := s.Replica(c.Region)
+	if r == nil && s.Table() != nil { // else the engine may not be open yet
+		if was, err := region.PhaseOf(s.engine, c.Region); err == nil && was == keys.Absorbed {
+			b.Phase = was
+		}
+	}
 	if r == nil || !b.Runs {
 		return b
 	}
 	b.Applied = r.Applied()
 	x := r.Bounds()
-	b.Version, b.Phase, b.Begun = x.Version, x.Phase, x.Change.Begun
-	if s.o.Mistakes.UnsyncedFreeze {
-		b.Synced = true
-		return b
-	}
-	b.Synced = b.Phase == keys.Frozen && s.engine.Sync() == nil && s.Failed() == nil
+	b.Version, b.Phase, b.Change = x.Version, x.Phase, x.Change
+	b.Synced = c.Sync && s.sync(ctx) == nil
 	return b
+}
+
+// sync makes all durable that the store has written. A disk that hangs holds one goroutine, and the caller until ctx
+// ends.
+func (s *Store) sync(ctx context.Context) error {
+	select {
+	case s.syncing <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	_, end, err := s.driver(ctx)
+	if err != nil {
+		<-s.syncing
+		return err
+	}
+	synced := make(chan error, 1)
+	go func() {
+		defer end()
+		if wait := s.o.FS.LogWait(); wait != nil {
+			wait(true)
+		}
+		synced <- errors.Join(s.engine.Sync(), s.Failed())
+		<-s.syncing
+	}()
+	select {
+	case err := <-synced:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // answerChange takes a step of a change for another store.
@@ -529,10 +602,10 @@ func (s *Store) takeStep(ctx context.Context, r *region.Replica, c changeCall) (
 		if _, err := r.Begin(ctx, deadline, keys.Leaving, c.Left, c.Begun); err != nil {
 			return false, err
 		}
-		_, err := r.Freeze(ctx, deadline, c.Begun)
+		_, err := r.Freeze(ctx, deadline, c.Left, c.Begun)
 		return err == nil, err
 	case doThaw:
-		err := r.Thaw(ctx, deadline, c.Begun)
+		err := r.Thaw(ctx, deadline, c.Left, c.Begun)
 		return err == nil, err
 	case doAsk:
 		done, ok := s.drivers.drive(c.Region)
@@ -547,15 +620,20 @@ func (s *Store) takeStep(ctx context.Context, r *region.Replica, c changeCall) (
 	return false, fmt.Errorf("region %d: unknown step %q of a change", c.Region, c.Do)
 }
 
-// everyStore waits until the replicas of a region on all of its stores are in a state.
-func (s *Store) everyStore(ctx context.Context, r *topology.Region, is func(boundsAnswer) bool) error {
+// everyStore waits until the replicas of a region on all of its stores are in a state, and with synced until that is
+// durable there.
+func (s *Store) everyStore(ctx context.Context, r *topology.Region, synced bool, is func(boundsAnswer) bool) error {
 	var mu sync.Mutex
 	var late []topology.StoreID
 	var wg sync.WaitGroup
 	for _, p := range r.Peers {
 		wg.Go(func() {
 			for wait := changePause; ; wait = min(2*wait, longestPause) {
-				if b, err := s.boundsOn(ctx, p.Store, r.ID); err == nil && is(b) {
+				b, err := s.boundsOn(ctx, p.Store, boundsCall{Region: r.ID})
+				if err == nil && is(b) && synced { // only now, since a sync takes long
+					b, err = s.boundsOn(ctx, p.Store, boundsCall{Region: r.ID, Sync: true})
+				}
+				if err == nil && is(b) && b.Synced == synced {
 					return
 				}
 				if !pause(ctx, wait) {
@@ -570,8 +648,8 @@ func (s *Store) everyStore(ctx context.Context, r *topology.Region, is func(boun
 	wg.Wait()
 	if len(late) > 0 {
 		slices.Sort(late)
-		return fmt.Errorf("region %d: the replicas on stores %v are down or behind; a merge waits for all, but not for long",
-			r.ID, late)
+		return fmt.Errorf("region %d: the replicas on stores %v are down, behind, or on disks that take long for a sync;"+
+			" a merge waits for all, but not for long", r.ID, late)
 	}
 	return nil
 }

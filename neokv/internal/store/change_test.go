@@ -5,17 +5,24 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	pb "github.com/lni/dragonboat/v4/raftpb"
 
+	"neokv.dev/neokv/fault"
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/route"
+	"neokv.dev/neokv/internal/schedule"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
 )
@@ -46,7 +53,7 @@ func forgetLeader(s *Store, id topology.RegionID) {
 // TestLateMerge has all replicas apply a merge when its driver waits for it no longer. It has happened all the same.
 func TestLateMerge(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, c *testStores) {
-		right, err := c.leader(1).Merge(t.Context(), 1, "")
+		right, err := c.leader(1).Merge(t.Context(), 1, "", new(time.Duration))
 		if right != 2 || err != nil {
 			t.Errorf("Merge = %d, %v; want 2", right, err)
 		}
@@ -96,11 +103,16 @@ func TestEntriesCloseTheirOwnChanges(t *testing.T) {
 				t.Errorf("a change is open that was closed: %+v", got)
 			}
 		}
-		check(keys.Splitting, []closing{r.End, r.Thaw}, r.Abort)
-		check(keys.Merging, []closing{r.End, r.Thaw}, r.Abort)
-		check(keys.HasSplit, []closing{r.Abort, r.Thaw}, r.End)
-		check(keys.Merged, []closing{r.Abort, r.Thaw}, r.End)
-		check(keys.Leaving, []closing{r.Abort, r.End}, r.Thaw)
+		thaw := func(left topology.RegionID) closing {
+			return func(ctx context.Context, deadline time.Time, begun uint64) error {
+				return r.Thaw(ctx, deadline, left, begun)
+			}
+		}
+		check(keys.Splitting, []closing{r.End, thaw(1)}, r.Abort)
+		check(keys.Merging, []closing{r.End, thaw(1)}, r.Abort)
+		check(keys.HasSplit, []closing{r.Abort, thaw(1)}, r.End)
+		check(keys.Merged, []closing{r.Abort, thaw(1)}, r.End)
+		check(keys.Leaving, []closing{r.Abort, r.End, thaw(3)}, thaw(1))
 	})
 }
 
@@ -112,11 +124,11 @@ func TestFullDisksEndChanges(t *testing.T) {
 		if _, err := r.Begin(t.Context(), soon, keys.Leaving, 1, 7); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := r.Freeze(t.Context(), soon, 7); err != nil {
+		if _, err := r.Freeze(t.Context(), soon, 1, 7); err != nil {
 			t.Fatal(err)
 		}
 		r.Refuse(region.ErrNoSpace)
-		if err := r.Thaw(t.Context(), soon, 7); err != nil {
+		if err := r.Thaw(t.Context(), soon, 1, 7); err != nil {
 			t.Errorf("thaw: %v", err)
 		}
 		if got := r.Bounds().Phase; got != keys.Serving {
@@ -127,7 +139,7 @@ func TestFullDisksEndChanges(t *testing.T) {
 			t.Errorf("begin: %v; want %v", err, region.ErrNoSpace)
 		}
 	})
-	for args, writes := range map[[3]string]bool{{"bounds", "thaw", "7"}: false, {"SET", "k", "v"}: true} {
+	for args, writes := range map[[3]string]bool{{"bounds", "end", "7"}: false, {"SET", "k", "v"}: true} {
 		var call redis.Call
 		for _, a := range args {
 			call.Args = append(call.Args, []byte(a))
@@ -275,4 +287,217 @@ func TestReplicatedWithoutALeader(t *testing.T) {
 			t.Errorf("%d stores beside an unknown leader", n)
 		}
 	})
+}
+
+// alone has nobody but the test drive changes of a region, and returns the region's leader.
+func (c *testStores) alone(id topology.RegionID) *Store {
+	c.t.Helper()
+	for _, s := range c.stores {
+		if _, ok := s.drivers.drive(id); !ok { // until the stores close
+			c.t.Fatalf("store %d drives region %d", s.ID(), id)
+		}
+	}
+	return c.leader(id)
+}
+
+// TestLeaderMovesBeforeFreeze has one leader begin the right region's part in a merge, and another one freeze the
+// region.
+func TestLeaderMovesBeforeFreeze(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, c *testStores) {
+		s := c.alone(2)
+		soon := time.Now().Add(5 * time.Second)
+		if _, err := s.Replica(2).Begin(t.Context(), soon, keys.Leaving, 1, 7); err != nil {
+			t.Fatal(err)
+		}
+		next := c.stores[s.ID()%3]
+		c.lead(2, next.ID())
+		done, err := next.answerChange(t.Context(), changeCall{Region: 2, Do: doFreeze, Left: 1, Begun: 7})
+		if !done || err != nil || next.Replica(2).Bounds().Phase != keys.Frozen {
+			t.Errorf("freeze at the next leader: %v, %v, %+v", done, err, next.Replica(2).Bounds())
+		}
+	})
+}
+
+// TestLostReplicaProvesNothing: a power cut has taken the left region's replica from the store that leads the right
+// one, with the split that made it. The merge goes on all the same, so the right region does not thaw.
+func TestLostReplicaProvesNothing(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, c *testStores) {
+		soon := time.Now().Add(5 * time.Second)
+		left, right := c.alone(1), c.alone(2)
+		if left == right {
+			right = c.stores[left.ID()%3]
+			c.lead(2, right.ID())
+		}
+		begun, err := left.Replica(1).Begin(t.Context(), soon, keys.Merging, 2, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := right.Replica(2)
+		if _, err := r.Begin(t.Context(), soon, keys.Leaving, 1, begun); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Freeze(t.Context(), soon, 1, begun); err != nil {
+			t.Fatal(err)
+		}
+		all := *right.replicas.Load()
+		lost := maps.Clone(all)
+		delete(lost, 1)
+		right.replicas.Store(&lost)
+		right.settleChange(r)
+		right.replicas.Store(&all)
+		if b := r.Bounds(); b.Phase != keys.Frozen {
+			t.Errorf("the region has thawed: %+v", b)
+		}
+	})
+}
+
+// TestOutdated splits a region so that the store which leads the child publishes no table: another call is at work, and
+// has not come to it. The store knows that its table sends the child's clients to the parent's leader, which sends them
+// back.
+func TestOutdated(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, c *testStores) {
+		parent := c.leader(1)
+		desc, _ := parent.Replica(1).Region()
+		at := desc.Slots.First + 100
+		for _, s := range c.stores {
+			if s != parent {
+				s.publishing.Add(1)
+			}
+		}
+		child, err := parent.Split(t.Context(), 1, at, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		other := c.stores[parent.ID()%3]
+		c.lead(child.ID, other.ID())
+		entry, _ := other.Table().Region(at)
+		if entry.ID != 1 || entry.Leader != parent.ID() {
+			t.Fatalf("the table is that of after the split: %+v", entry)
+		}
+		if !other.Outdated(at, entry) {
+			t.Errorf("store %d sends clients of slot %d to store %d", other.ID(), at, entry.Leader)
+		}
+		for _, s := range c.stores {
+			if s != parent {
+				s.publishing.Store(0)
+				s.publish()
+			}
+		}
+		if entry, _ := other.Table().Region(at); entry.ID != child.ID || other.Outdated(at, entry) {
+			t.Errorf("the table has %+v, and counts as outdated: %v", entry, other.Outdated(at, entry))
+		}
+	})
+}
+
+// TestHeldForMerges has a disk hang for two seconds whenever the right region is frozen. However often the scheduler
+// orders the merge, it holds the region's clients for a second a minute at most. A user's command holds them for a
+// second.
+func TestHeldForMerges(t *testing.T) {
+	var stores atomic.Pointer[testStores]
+	change := func(st topology.StoreID, id topology.RegionID, b region.Bounds, _ region.BoundsChange) {
+		c := stores.Load()
+		if c == nil || id != 2 || st != 3 || b.Phase != keys.Frozen {
+			return
+		}
+		set := func(d fault.Drive) { c.fs[2].SetDrive(d, rand.New(rand.NewPCG(1, 1))) }
+		set(fault.Drive{Hang: true})
+		time.AfterFunc(2*time.Second, func() { set(fault.Drive{}) })
+	}
+	inVirtualTime(t, func(t *testing.T, c *testStores) {
+		c.lead(1, 1)
+		c.lead(2, 2)
+		stores.Store(c)
+		s := c.stores[0]
+		held := time.Duration(0)
+		over := make(chan struct{})
+		var watching sync.WaitGroup
+		watching.Go(func() {
+			for {
+				select {
+				case <-over:
+					return
+				case <-time.After(10 * time.Millisecond):
+				}
+				if l := c.leader(2); l != nil && l.Replica(2).Bounds().Phase == keys.Frozen {
+					held += 10 * time.Millisecond
+				}
+			}
+		})
+		desc, _ := s.Replica(1).Region()
+		next, _ := s.Replica(2).Region()
+		order := schedule.Order{Kind: schedule.MergeRegion, Region: 1, Version: desc.Version, Right: 2,
+			RightVersion: next.Version, Slot: next.Slots.First}
+		for range 90 {
+			s.takeOrder(order)
+			time.Sleep(time.Second)
+		}
+		if scheduled := held; scheduled < 100*time.Millisecond || scheduled > 2*time.Second {
+			t.Errorf("the scheduler has held clients for %s in a minute and a half; want two attempts of a second at most",
+				scheduled)
+		}
+		before := held
+		var spent time.Duration
+		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
+			_, err := s.Merge(t.Context(), 1, "", &spent)
+			if err == nil {
+				t.Fatal("the regions are merged")
+			}
+			if !errors.Is(err, ErrAgain) {
+				break
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		if by := held - before; by < 100*time.Millisecond || by > time.Second {
+			t.Errorf("a user's command has held clients for %s; want a second at most", by)
+		}
+		close(over)
+		watching.Wait()
+		time.Sleep(2 * time.Second) // until the disk is good
+	}, func(c *testStores) { c.hooks.BoundsChanged, c.waitInLog = change, true })
+}
+
+// TestMergeBesideASlowDisk: a disk that takes long for a sync is found out before a merge holds anybody.
+func TestMergeBesideASlowDisk(t *testing.T) {
+	for _, drive := range []fault.Drive{{Latency: 400 * time.Millisecond}, {Hang: true}} {
+		inVirtualTime(t, func(t *testing.T, c *testStores) {
+			c.lead(1, 1)
+			c.lead(2, 2)
+			c.fs[2].SetDrive(drive, rand.New(rand.NewPCG(1, 1)))
+			var spent time.Duration
+			_, err := c.stores[0].Merge(t.Context(), 1, "", &spent)
+			if err == nil || errors.Is(err, ErrAgain) || spent > 0 {
+				t.Errorf("%+v: %v, clients held for %s; want a refusal that holds nobody", drive, err, spent)
+			}
+			c.fs[2].SetDrive(fault.Drive{}, rand.New(rand.NewPCG(1, 1)))
+		}, func(c *testStores) { c.waitInLog = true })
+	}
+}
+
+// TestFoldersOfTheGone: a crash between the removal of a replica's log and that of its folder leaves the folder. The
+// next start removes it, and no other one.
+func TestFoldersOfTheGone(t *testing.T) {
+	c := newCluster(t, settings.ClusterKnobs{Stores: 1, Replicas: 1, Regions: 1})
+	defer c.close()
+	c.untilServing()
+	fs := c.fs[0]
+	_, replica := c.stores[0].Replica(1).Region()
+	folder := func(region topology.RegionID, replica topology.ReplicaID) string {
+		path := fmt.Sprintf("/data/raft/host/00000000000000000001/snapshot-part-%d/snapshot-%d-%d", region, region,
+			replica)
+		if err := fs.MkdirAll(fs.PathJoin(path, "more"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	own, older, gone := folder(1, replica), folder(1, replica+1), folder(9, 77)
+	if err := c.stores[0].Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.open(0, false)
+	for path, kept := range map[string]bool{own: true, older: false, gone: false} {
+		if _, err := fs.Stat(path); (err == nil) != kept {
+			t.Errorf("folder %s: %v; want it kept: %v", path, err, kept)
+		}
+	}
+	c.untilServing()
 }

@@ -600,7 +600,7 @@ func (c *testStores) merge(left topology.RegionID) {
 	c.until("merge", func() bool {
 		ctx, cancel := context.WithTimeout(c.t.Context(), 5*time.Second)
 		defer cancel()
-		_, err := c.leader(left).Merge(ctx, left, "")
+		_, err := c.leader(left).Merge(ctx, left, "", new(time.Duration))
 		return err == nil
 	})
 }

@@ -28,7 +28,7 @@ type message struct {
 	// Fit asks how fit the store is to lead these regions again, whose home it is; the answer is a fitness.
 	Fit []topology.RegionID `json:"fit,omitempty"`
 	// Bounds asks for what the store's replica of a region has applied; the answer is a boundsAnswer.
-	Bounds *topology.RegionID `json:"bounds,omitempty"`
+	Bounds *boundsCall `json:"bounds,omitempty"`
 	// Change asks the leader of a region for a step of a split or merge; the answer is a changeAnswer.
 	Change *changeCall `json:"change,omitempty"`
 	// Order is an order of meta's leader, not answered.
@@ -256,7 +256,7 @@ func (s *Store) handle(ctx context.Context, from topology.StoreID, request []byt
 	case m.Fit != nil:
 		return json.Marshal(s.fitness(m.Fit))
 	case m.Bounds != nil:
-		return json.Marshal(s.answerBounds(*m.Bounds))
+		return json.Marshal(s.answerBounds(ctx, *m.Bounds))
 	case m.Change != nil:
 		done, err := s.answerChange(ctx, *m.Change)
 		notLeading := errors.Is(err, errNotLeading)
@@ -305,7 +305,7 @@ func (s *Store) Replicated(ctx context.Context, id topology.RegionID, index uint
 			continue
 		}
 		wg.Go(func() {
-			if b, err := s.boundsOn(ctx, p.Store, id); err == nil && b.Applied >= index {
+			if b, err := s.boundsOn(ctx, p.Store, boundsCall{Region: id}); err == nil && b.Applied >= index {
 				have.Add(1)
 			}
 		})
@@ -496,9 +496,9 @@ func (s *Store) makeTable() {
 // Outdated reports whether the store knows more of a slot than an entry of its slot table says. A redirection by that
 // entry might name a store that already sends clients here:
 //
-//   - A replica here knows of a later term, or it has the slot under newer bounds. The table is about to say so: publish
-//     leaves the work to the call that is under way. Until then this store may send the clients of a child that it leads
-//     to the leader of the parent.
+//   - A replica here knows of a later term, or it has the slot under newer bounds. The table is about to say so, since
+//     publish leaves the work to the call that is under way. Until then this store may send the clients of a child that
+//     it leads to the leader of the parent.
 //   - The region is frozen here. Then the merge may be applied at the region's leader, and not yet at that of the left
 //     neighbour, which is to serve the slots. No replica applies the merge before all are frozen, so of the stores that
 //     do not know of the merge none redirects.

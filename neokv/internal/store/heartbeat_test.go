@@ -40,7 +40,7 @@ func FuzzCalls(f *testing.F) {
 	}
 	for _, seed := range []any{
 		message{Beat: &meta.Beat{Store: 2, Host: "h", Port: 7002, Leads: view.Leads, Full: true}}, message{View: view},
-		message{Bounds: &id}, message{Fit: []topology.RegionID{1, 2}},
+		message{Bounds: &boundsCall{Region: id}}, message{Fit: []topology.RegionID{1, 2}},
 		message{Checksum: &checksumCall{id, 7}}, heartbeatAnswer{Leader: 2, View: view}, heartbeatAnswer{Leader: 3},
 	} {
 		f.Add(mustJSON(f, seed))

@@ -18,8 +18,8 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// The store's replicas. The store has a record of each (keys.ReplicaRecord), beside the replica's region state. It starts the
-// replicas that have records, whatever the cluster map says. A record is made
+// The store's replicas. The store has a record of each (keys.ReplicaRecord), beside the replica's region state. It
+// starts the replicas that have records, whatever the cluster map says. A record is made
 //
 //   - when the store is opened for the first time, for the regions of a new cluster;
 //   - by the split of a region, for the child, in the batch that splits the parent;
@@ -33,9 +33,9 @@ import (
 // replica has the slots of its region from the beginning, so that nobody else takes them. What the store holds of slots
 // that belong to none of its replicas was left behind: it can be deleted at any time.
 //
-// ranges.mu is held by whoever gives slots to a replica or takes them away: a merge, the installation of a snapshot that
-// brings more slots, a join, and the reclaiming of what was left behind. A split needs no lock, since its one batch hands
-// the slots over.
+// ranges.mu is held by whoever gives slots to a replica or takes them away: a merge, the installation of a snapshot
+// that brings more slots, a join, and the reclaiming of what was left behind. A split needs no lock, since its one
+// batch hands the slots over.
 type ranges struct{ mu sync.Mutex }
 
 // ownedRegion is a replica of which the store has a record, with its region state.
@@ -135,7 +135,8 @@ func (s *Store) incarnation() uint64 {
 	return s.o.Rand.Uint64() ^ uint64(time.Now().UnixNano())
 }
 
-// startParallel is how many replicas a store starts at once. dragonboat starts one after the other; the rest is reading.
+// startParallel is how many replicas a store starts at once. dragonboat starts one after the other; the rest is
+// reading.
 const startParallel = 4
 
 // checkLogs checks the logs of the replicas of a store that opens, meta's too.
@@ -269,6 +270,9 @@ func (s *Store) tendReplicas() error {
 	if err := s.startReplicas(all); err != nil {
 		return err
 	}
+	if err := s.retireLeft(); err != nil {
+		return err
+	}
 	for id, r := range *s.replicas.Load() {
 		if r.Bounds().Phase == keys.Absorbed {
 			s.remove(id, r)
@@ -281,8 +285,73 @@ func (s *Store) tendReplicas() error {
 	return nil
 }
 
-// remove ends a replica whose region was absorbed. Its log goes in the background: dragonboat may take long to let go of
-// a replica that sends a snapshot, and children of splits must not wait for that to start.
+// retireLeft ends frozen replicas that merges have left behind here, which keep their slots from regions that have them
+// by now. A merge that ends as it should leaves none behind. A program that ended merges before all stores had synced
+// them may have: a crash took the merge from this store, and the next split narrowed the left region elsewhere before
+// the store had caught up.
+func (s *Store) retireLeft() error {
+	s.mu.Lock()
+	m := s.current
+	s.mu.Unlock()
+	for id, r := range *s.replicas.Load() {
+		b := r.Bounds()
+		if b.Phase != keys.Frozen || !gone(m, id, b) {
+			continue
+		}
+		past, err := s.past(b.Change)
+		if err != nil {
+			return err
+		}
+		if !past {
+			continue
+		}
+		err = r.Absorbed(region.ByRepair, func() error {
+			if r.Bounds().Phase != keys.Frozen {
+				return errNotFrozen
+			}
+			s.ranges.mu.Lock()
+			defer s.ranges.mu.Unlock()
+			return region.Retire(s.engine, id)
+		})
+		if errors.Is(err, errNotFrozen) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		s.tell("region %d: its replica on store %d, which a merge had left behind, is removed", id, s.o.ID)
+		s.left.Store(true)
+	}
+	return nil
+}
+
+// errNotFrozen says that the merge has ended a replica meanwhile, after all.
+var errNotFrozen = errors.New("the replica is not frozen any more")
+
+// gone reports whether a map shows that a region with some bounds was absorbed: the map does not have it, and only
+// regions of later versions have its slots. A region that has not got on the map yet has a later version than they.
+func gone(m *meta.Map, id topology.RegionID, b *region.Bounds) bool {
+	return m.Version > 0 && !slices.ContainsFunc(m.Regions, func(r topology.Region) bool {
+		return r.ID == id || r.Slots.Overlaps(b.Slots) && r.Version <= b.Version
+	})
+}
+
+// past reports whether the left region's replica here is past the change in which it takes over a region that leaves.
+// If it is not, its log has the merge yet, which ends the replica of that one.
+func (s *Store) past(leaving keys.RegionChange) (bool, error) {
+	left := s.Replica(leaving.Other)
+	if left == nil {
+		was, err := region.PhaseOf(s.engine, leaving.Other)
+		return was == keys.Absorbed, err
+	}
+	applied := left.Applied() // before the bounds, which are not older then
+	c := left.Bounds().Change
+	open := (c.Kind == keys.Merging || c.Kind == keys.Merged) && c.Begun == leaving.Begun
+	return applied >= leaving.Begun && !open, nil
+}
+
+// remove ends a replica whose region was absorbed. Its log goes in the background: dragonboat may take long to let go
+// of a replica that sends a snapshot, and children of splits must not wait for that to start.
 func (s *Store) remove(id topology.RegionID, r *region.Replica) {
 	s.replicaMu.Lock()
 	next := maps.Clone(*s.replicas.Load())
@@ -328,29 +397,60 @@ func (s *Store) removeReplica(id topology.RegionID, r *region.Replica) error {
 // removePause is how long removeReplica waits for dragonboat before it asks again.
 const removePause = 5 * time.Millisecond
 
-// removeLogs removes the logs of replicas that have no record, which a crash has left behind.
+// removeLogs removes the logs of replicas that have no record, which a crash has left behind, and their folders for
+// snapshots. dragonboat removes the log first, so a folder may be all that is left.
 func (s *Store) removeLogs(all []ownedRegion) error {
 	infos, err := s.log.ListNodeInfo()
 	if err != nil {
 		return err
 	}
-	for _, i := range infos {
-		id := topology.RegionID(i.ShardID)
-		owned := slices.ContainsFunc(all, func(o ownedRegion) bool {
-			return o.id == id && uint64(o.record.ID) == i.ReplicaID
+	owned := func(shard, replica uint64) bool {
+		return shard == uint64(topology.MetaRegion) || slices.ContainsFunc(all, func(o ownedRegion) bool {
+			return uint64(o.id) == shard && uint64(o.record.ID) == replica
 		})
-		if id == topology.MetaRegion || owned {
+	}
+	for _, i := range infos {
+		if owned(i.ShardID, i.ReplicaID) {
 			continue
 		}
 		if err := s.log.RemoveNodeData(i.ShardID, i.ReplicaID); err != nil {
 			return err
 		}
 	}
+	return s.removeFolders(s.o.FS.PathJoin(s.o.Dir, raftDir), owned)
+}
+
+// removeFolders removes the folders for snapshots of replicas that are not owned, wherever they are in dir.
+func (s *Store) removeFolders(dir string, owned func(shard, replica uint64) bool) error {
+	names, err := s.o.FS.List(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		path := s.o.FS.PathJoin(dir, name)
+		var shard, replica uint64
+		if n, _ := fmt.Sscanf(name, "snapshot-%d-%d", &shard, &replica); n == 2 {
+			if owned(shard, replica) {
+				continue
+			}
+			if err := s.o.FS.RemoveAll(path); err != nil {
+				return err
+			}
+			continue
+		}
+		if info, err := s.o.FS.Stat(path); err != nil {
+			return err
+		} else if info.IsDir() {
+			if err := s.removeFolders(path, owned); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
 }
 
-// join makes records of replicas that the map gives to this store and that it does not have, where their slots belong to
-// no other replica here.
+// join makes records of replicas that the map gives to this store and that it does not have, where their slots belong
+// to no other replica here.
 func (s *Store) join() error {
 	s.mu.Lock()
 	m := s.current
@@ -492,7 +592,7 @@ func (x beside) Absorb(right topology.RegionID, f func() error) error {
 		return f()
 	}
 	if r := x.s.Replica(right); r != nil {
-		return r.Absorbed(locked)
+		return r.Absorbed(region.ByEntry, locked)
 	}
 	return locked()
 }
@@ -527,7 +627,7 @@ func (x beside) Cover(by topology.RegionID, slots topology.SlotRange, install fu
 		ended = append(ended, o.id)
 		if r := s.Replica(o.id); r != nil {
 			inner := end
-			end = func() error { return r.Absorbed(inner) }
+			end = func() error { return r.Absorbed(region.ByEntry, inner) }
 		}
 	}
 	return end()

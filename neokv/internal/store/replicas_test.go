@@ -53,7 +53,7 @@ func TestReclaimWaitsForASnapshot(t *testing.T) {
 		if _, err := s.Replica(right.ID).Begin(ctx, deadline, keys.Leaving, left.ID, 1); err != nil {
 			return false
 		}
-		if _, err := s.Replica(right.ID).Freeze(ctx, deadline, 1); err != nil {
+		if _, err := s.Replica(right.ID).Freeze(ctx, deadline, left.ID, 1); err != nil {
 			return false
 		}
 		all := topology.SlotRange{First: left.Slots.First, Last: right.Slots.Last}

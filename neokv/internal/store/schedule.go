@@ -256,6 +256,9 @@ func (s *Store) obey(r *region.Replica, o schedule.Order) error {
 	if right.ID != o.Right || right.Version != o.RightVersion {
 		return nil // the order is stale
 	}
-	_, err = s.Merge(ctx, o.Region, o.Reason)
+	if x := s.Replica(right.ID); x == nil || time.Since(x.Thawed()) < heldRest {
+		return nil // it comes again
+	}
+	_, err = s.Merge(ctx, o.Region, o.Reason, new(time.Duration))
 	return err
 }

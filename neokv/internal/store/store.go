@@ -88,7 +88,11 @@ type Mistakes struct {
 	EarlyMerge bool // a merge does not wait until all replicas of the right region are frozen
 	// UnsyncedFreeze: a merge does not wait until the freeze is durable everywhere.
 	UnsyncedFreeze bool
-	AnyJoin        bool // a store joins a region whose slots another of its replicas has
+	// EarlyEnd: a merge ends when all stores have applied it, durably or not.
+	EarlyEnd bool
+	// StubbornMerge: a merge asks no disk how long it takes, and may be tried again however long it has held clients.
+	StubbornMerge bool
+	AnyJoin       bool // a store joins a region whose slots another of its replicas has
 }
 
 // Store is a running store.
@@ -108,6 +112,7 @@ type Store struct {
 	left      atomic.Bool   // the store may hold data of slots that belong to none of its replicas
 	tending   chan struct{} // wakes tend
 	drivers   drivers       // see change.go
+	syncing   chan struct{} // capacity 1: held while sync is at work
 	orders    chan schedule.Order
 	sampler   *schedule.SlotSampler // nil if no region is split for its load
 	measured  measured
@@ -145,8 +150,11 @@ type Store struct {
 	wg     sync.WaitGroup
 }
 
-// engineDir is the engine's folder within the store's folder.
-const engineDir = "engine"
+// engineDir and raftDir are the folders of the engine and of the Raft library within the store's folder.
+const (
+	engineDir = "engine"
+	raftDir   = "raft"
+)
 
 // Places returns the folders of a store. dir and walDir are its Options.Dir and Options.WALDir.
 func Places(dir, walDir string) disk.Places {
@@ -163,7 +171,7 @@ func Open(o Options) (s *Store, err error) {
 		o: o, current: new(meta.Map), statuses: make(map[topology.StoreID]meta.Status),
 		leads: make(map[topology.RegionID]meta.Lead), wake: make(chan struct{}, 1), metaStore: 1,
 		heard: time.Now(), born: make(map[topology.RegionID]topology.Region), tending: make(chan struct{}, 1),
-		orders:   make(chan schedule.Order, 1),
+		orders: make(chan schedule.Order, 1), syncing: make(chan struct{}, 1),
 		counters: regionCounters{disk: o.FS.Stats(), regions: make(map[topology.RegionID]*region.Counters)},
 	}
 	if o.Settings.Region.SplitLoad > 0 {
@@ -324,7 +332,7 @@ func (s *Store) startHost() error {
 	log := config.GetTinyMemLogDBConfig()
 	log.Shards = workers.ExecShards
 	host, err := dragonboat.NewNodeHost(config.NodeHostConfig{
-		NodeHostDir: s.o.FS.PathJoin(s.o.Dir, "raft"), RaftAddress: s.o.ID.RaftAddress(),
+		NodeHostDir: s.o.FS.PathJoin(s.o.Dir, raftDir), RaftAddress: s.o.ID.RaftAddress(),
 		RTTMillisecond:    uint64(raftlog.HostTick / time.Millisecond),
 		RaftEventListener: region.LeaderListener(s.leaderChanged),
 		Expert: config.ExpertConfig{
@@ -415,7 +423,7 @@ func (s *Store) campaign(id topology.RegionID, replica topology.ReplicaID, voter
 		s.wg.Go(func() { // a voter that does not answer holds the others up no longer than they are needed
 			for wait := changePause / 4; ; wait = min(2*wait, 50*time.Millisecond) {
 				var b boundsAnswer
-				if s.askLong(ctx, v, message{Bounds: &id}, &b) == nil && b.Runs {
+				if s.askLong(ctx, v, message{Bounds: &boundsCall{Region: id}}, &b) == nil && b.Runs {
 					running <- struct{}{}
 					return
 				}

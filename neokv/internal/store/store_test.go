@@ -36,6 +36,8 @@ type testStores struct {
 	raft    func(*settings.RaftKnobs) // changes settings, nil for none
 	rand    rand.Source               // of the stores opened from now on, nil: by their number
 	onServe func(topology.RegionID, uint64)
+
+	waitInLog bool // disks that are slow or hang wait as they must in virtual time
 }
 
 func newCluster(t testing.TB, shape settings.ClusterKnobs, change ...func(*testStores)) *testStores {
@@ -44,7 +46,9 @@ func newCluster(t testing.TB, shape settings.ClusterKnobs, change ...func(*testS
 		f(c)
 	}
 	for range shape.Stores {
-		c.fs = append(c.fs, disk.Mem())
+		fs := disk.Mem()
+		fs.WaitInLog(c.waitInLog)
+		c.fs = append(c.fs, fs)
 		c.stores = append(c.stores, nil)
 	}
 	for i := range c.stores {
