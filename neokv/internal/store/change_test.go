@@ -408,7 +408,7 @@ func TestHeldForMerges(t *testing.T) {
 		c.lead(2, 2)
 		stores.Store(c)
 		s := c.stores[0]
-		held := time.Duration(0)
+		var held atomic.Int64
 		over := make(chan struct{})
 		var watching sync.WaitGroup
 		watching.Go(func() {
@@ -419,7 +419,7 @@ func TestHeldForMerges(t *testing.T) {
 				case <-time.After(10 * time.Millisecond):
 				}
 				if l := c.leader(2); l != nil && l.Replica(2).Bounds().Phase == keys.Frozen {
-					held += 10 * time.Millisecond
+					held.Add(int64(10 * time.Millisecond))
 				}
 			}
 		})
@@ -431,11 +431,11 @@ func TestHeldForMerges(t *testing.T) {
 			s.takeOrder(order)
 			time.Sleep(time.Second)
 		}
-		if scheduled := held; scheduled < 100*time.Millisecond || scheduled > 2*time.Second {
+		scheduled := time.Duration(held.Load())
+		if scheduled < 100*time.Millisecond || scheduled > 2*time.Second {
 			t.Errorf("the scheduler has held clients for %s in a minute and a half; want two attempts of a second at most",
 				scheduled)
 		}
-		before := held
 		var spent time.Duration
 		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
 			_, err := s.Merge(t.Context(), 1, "", &spent)
@@ -447,7 +447,7 @@ func TestHeldForMerges(t *testing.T) {
 			}
 			time.Sleep(5 * time.Millisecond)
 		}
-		if by := held - before; by < 100*time.Millisecond || by > time.Second {
+		if by := time.Duration(held.Load()) - scheduled; by < 100*time.Millisecond || by > time.Second {
 			t.Errorf("a user's command has held clients for %s; want a second at most", by)
 		}
 		close(over)
