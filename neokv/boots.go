@@ -55,8 +55,8 @@ func (b *boots) all() map[uint16]uint64 {
 	return maps.Clone(b.of)
 }
 
-// survey learns from the folder's record and the records of all stores which boots there were. Then it notes of each store whose
-// folder is not whole why.
+// survey learns which boots there were, from the folder's record and those of the stores. Then it notes why stores are
+// not whole.
 func (c *Cluster) survey() {
 	c.boots.of = make(map[uint16]uint64)
 	if c.folder != nil {
@@ -85,7 +85,7 @@ func (c *Cluster) survey() {
 	}
 }
 
-// whole returns an error unless the store's folder has all that the store ever promised to others, as far as the numbers
+// whole returns an error unless the store's folder has all that the store has promised to others, as far as the numbers
 // and the names of its files show; and makes the store's file system keep the record. It changes nothing there.
 func (n *storePlace) whole() error {
 	last := n.c.boots.last(n.id)
@@ -117,21 +117,20 @@ func (n *storePlace) whole() error {
 
 // lost is the error of a store whose folder is not whole.
 func (n *storePlace) lost(err error) error {
-	return fmt.Errorf("store %d takes no part: %w; put it back as it was when the store ran last, then neokv ctl restart %d; "+
-		"if it is gone for good, begin with a new folder", n.id, err, n.id)
+	return fmt.Errorf("store %d takes no part: %w; put it back as it was when the store ran last, then neokv ctl "+
+		"restart %d; if it is gone for good, begin with a new folder", n.id, err, n.id)
 }
 
 // enter makes a store whose folder is open and read take part in the boot. It returns when enough others know.
 func (n *storePlace) enter(booting bool) error {
 	b := &n.c.boots
-	news := b.last(n.id) < b.now
 	if err := n.fs.Enter(b.now, b.all()); err != nil {
 		return err
 	}
 	b.note(uint16(n.id), b.now)
-	n.entered.Store(true)
 	switch {
 	case booting:
+		n.entered.Store(true)
 		n.hasEntered()
 		b.entered.Wait()
 		err := n.fs.Enter(0, b.all())
@@ -139,16 +138,16 @@ func (n *storePlace) enter(booting bool) error {
 		n.hasTold()
 		b.told.Wait()
 		return errors.Join(err, b.recordErr)
-	case news:
-		if err := n.tell(); err != nil {
+	case !n.entered.Load(): // also if an earlier try failed here
+		if err := errors.Join(n.tell(), n.c.recordBoots()); err != nil {
 			return err
 		}
-		return n.c.recordBoots()
+		n.entered.Store(true)
 	}
 	return nil
 }
 
-// absent reports whether a store has not taken part in this boot.
+// absent reports whether a store has not taken part in this boot yet.
 func (c *Cluster) absent(id topology.StoreID) bool { return !c.nodes[id-1].entered.Load() }
 
 // tellWait bounds how long a store that starts waits for the disks of others.
@@ -172,8 +171,8 @@ func (n *storePlace) tell() error {
 				know++
 			}
 		case <-ctx.Done():
-			return fmt.Errorf("store %d: %d of %d stores could record that it takes part in this start of the cluster, "+
-				"want a majority: start others first", n.id, know, len(n.c.nodes))
+			return fmt.Errorf("%d of %d stores could record that it takes part in this start of the cluster, "+
+				"want a majority: start others first", know, len(n.c.nodes))
 		}
 	}
 	return nil

@@ -163,9 +163,10 @@ func (p *lostPart) stores() [][]int {
 	return [][]int{{3}, {2, 3}, {1, 2, 3}}
 }
 
-// TestLostParts takes away each kind of part of a data folder, all of that kind or one alone, and puts older ones in its
-// place, as they were after an earlier clean stop, or those of another store: in one, two and all stores, after a clean stop and after a power cut,
-// with the logs apart and together. The cluster has all acknowledged writes, or it does not start.
+// TestLostParts takes away each kind of part of a data folder, all of that kind or one alone. It also puts older ones
+// in its place, as they were after an earlier clean stop, or those of another store. It does so in one, two and all
+// stores, after a clean stop and after a power cut, with the logs apart and together. The cluster has all acknowledged
+// writes, or it does not start.
 func TestLostParts(t *testing.T) {
 	for _, apart := range []bool{false, true} {
 		for _, clean := range []bool{true, false} {
@@ -179,7 +180,7 @@ func TestLostParts(t *testing.T) {
 	}
 }
 
-// make makes a folder, and returns copies of it: after a clean stop, and after one more start and a clean stop or a kill.
+// make makes a folder and returns copies of it: after a clean stop, and after one more start and a stop or a kill.
 func (l *lostCluster) make(t *testing.T, clean bool) (older, newer string) {
 	older, newer = l.base+"-older", l.base+"-newer"
 	for _, to := range []string{older, newer} {
@@ -512,7 +513,7 @@ func TestLostAndFound(t *testing.T) {
 	}
 }
 
-// TestFoundWhileItRuns: a store that could not start with the cluster starts later, and other stores know of it then.
+// TestFoundWhileItRuns: a store that could not start with the cluster starts later, once other stores have recorded it.
 func TestFoundWhileItRuns(t *testing.T) {
 	l := newLostCluster(t, false)
 	dir := filepath.Join(l.config.Dir, "store-2")
@@ -532,7 +533,14 @@ func TestFoundWhileItRuns(t *testing.T) {
 	if err := os.Rename(dir+".away", dir); err != nil {
 		t.Fatal(err)
 	}
-	do(t, c, "restart 2")
+	do(t, c, "disk 1,3 hang")
+	for range 2 {
+		err := doText(t.Context(), c, "restart 2")
+		if err == nil || !strings.Contains(err.Error(), "1 of 3 stores could record") {
+			t.Errorf("restart while nobody can record it: %v", err)
+		}
+	}
+	do(t, c, "disk 1,3 ok", "restart 2")
 	l.healthy(t, c)
 	l.write(t, c, 40)
 	do(t, c, "kill all") // no store writes its record once more

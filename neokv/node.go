@@ -46,7 +46,7 @@ type storePlace struct {
 	faults  storeFaults
 
 	hasEntered, hasTold func()      // of the boot: see boots
-	entered             atomic.Bool // the store has taken part in this boot
+	entered             atomic.Bool // the store takes part in this boot, and enough others know
 }
 
 // start opens the store and serves its clients: those that Dial through memory, and those of ln unless it is nil. Where
