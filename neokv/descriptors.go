@@ -59,8 +59,8 @@ func divide(limit, used int, s settings.Settings, onDisk, sockets bool) (descrip
 	}
 	spare := limit - base
 	if spare < fewestClients && sockets || spare < 0 {
-		return d, fmt.Errorf("the limit of %d file descriptors is not enough for %d stores and %d clients, which need %d; "+
-			"raise it (ulimit -n), best to %d, which all of redis.max_clients and engine.open_files need",
+		return d, fmt.Errorf("the limit of %d file descriptors is not enough for %d stores and %d clients, which need "+
+			"%d; raise it (ulimit -n), best to %d, which all of redis.max_clients and engine.open_files need",
 			limit, stores, fewestClients, base+fewestClients, base+wanted+d.clients)
 	}
 	if !sockets {

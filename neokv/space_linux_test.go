@@ -170,6 +170,8 @@ func TestFewInodes(t *testing.T) {
 		err := client.Set(t.Context(), "k", "w", 0).Err()
 		return err != nil && strings.HasPrefix(err.Error(), "MISCONF Errors writing to the AOF file: No space left")
 	})
+	// Two full stores are enough for a refusal.
+	await(t, "full store", func() bool { return c.Status().Stores[1].State == StateFull })
 	if why := c.Status().Stores[1].Reason; !strings.Contains(why, "more files, and engine.disk_reserve keeps 125") {
 		t.Errorf("reason %q", why)
 	}

@@ -23,8 +23,8 @@ func (c *Cluster) hasStandIns() bool {
 // newStandIn returns a server that stands in for a store.
 func (c *Cluster) newStandIn(id topology.StoreID) *server.Server {
 	return server.New(server.Options{
-		Node: &standInPort{proxyPort{c}}, Self: id, StandIn: true, Settings: c.settings, ClientMemory: c.clients, Sockets: &c.sockets,
-		Exposed: c.exposed(), Version: Version, Mistakes: c.hooks.Mistakes.Server,
+		Node: &standInPort{proxyPort{c}}, Self: id, StandIn: true, Settings: c.settings, ClientMemory: c.clients,
+		Sockets: &c.sockets, Exposed: c.exposed(), Version: Version, Mistakes: c.hooks.Mistakes.Server,
 	})
 }
 

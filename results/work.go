@@ -27,16 +27,16 @@ func (w Work) Add(next Work) {
 // Impaired says what made the target slower than its settings say, by its own account.
 func (w Work) Impaired() (out []string) {
 	if n := w["alone_syncs"]; n > 0 {
-		out = append(out, fmt.Sprintf("the journal that the stores share was broken: %s syncs of a log were made by a store "+
-			"for itself, so the figures are of another system", Count(n)))
+		out = append(out, fmt.Sprintf("the journal that the stores share was broken: %s syncs of a log were made by a "+
+			"store for itself, so the figures are of another system", Count(n)))
 	}
 	if n := w["file_retries"]; n > 0 {
-		out = append(out, fmt.Sprintf("file descriptors or memory were short: stores tried %s times again to open, make, "+
-			"list or write a file", Count(n)))
+		out = append(out, fmt.Sprintf("file descriptors or memory were short: stores tried %s times again to open, "+
+			"make, list or write a file", Count(n)))
 	}
 	if n := w["regions_without_lease"]; n > 0 {
-		out = append(out, fmt.Sprintf("%s regions were read without a lease at the end, by a round to the other stores each "+
-			"time", Count(n)))
+		out = append(out, fmt.Sprintf("%s regions were read without a lease at the end, by a round to the other stores "+
+			"each time", Count(n)))
 	}
 	return out
 }

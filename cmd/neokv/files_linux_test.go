@@ -45,8 +45,9 @@ func startWithFiles(t *testing.T, limit int, args ...string) *started {
 func startPlain(c *exec.Cmd) error {
 	errs := make(chan error)
 	go func() {
-		runtime.LockOSThread()                                               // and never unlocks: the thread, which has lost the right, ends with the goroutine
-		_ = unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_SYS_RESOURCE, 0, 0, 0) // who is not root has no such right
+		// The thread, which loses the right, ends with the goroutine. Who is not root has no such right.
+		runtime.LockOSThread()
+		_ = unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_SYS_RESOURCE, 0, 0, 0)
 		errs <- c.Start()
 	}()
 	return <-errs
@@ -56,15 +57,17 @@ func startPlain(c *exec.Cmd) error {
 // descriptors. Either the start is refused, with the number that is needed, or no store fails, clients that were there
 // are served, and so are new ones once others have gone.
 func TestFewDescriptors(t *testing.T) {
-	needs := regexp.MustCompile(`the limit of \d+ file descriptors is not enough for 3 stores and 16 clients, which need (\d+);`)
+	needs := regexp.MustCompile(
+		`the limit of \d+ file descriptors is not enough for 3 stores and 16 clients, which need (\d+);`)
 	serve := func(limit int) *started {
 		return startWithFiles(t, limit, "serve", "--port", "0", "--dir", t.TempDir())
 	}
 	least := 0
 	for _, limit := range []int{64, 256} {
 		p := serve(limit)
+		status := p.status(t) // it has printed all when it has ended
 		said := needs.FindStringSubmatch(p.stderr.String())
-		if status := p.status(t); status != statusFailed || len(said) == 0 {
+		if status != statusFailed || len(said) == 0 {
 			t.Fatalf("limit %d: %q, status %d, %q; want it refused with the number needed", limit, p.line, status,
 				p.stderr.String())
 		}

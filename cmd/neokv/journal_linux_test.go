@@ -19,7 +19,8 @@ func TestJournalComesBack(t *testing.T) {
 	ready := p.fields(t)
 	limit := func(bytes uint64) {
 		t.Helper()
-		if err := unix.Prlimit(p.Process.Pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: bytes, Max: unix.RLIM_INFINITY}, nil); err != nil {
+		next := &unix.Rlimit{Cur: bytes, Max: unix.RLIM_INFINITY}
+		if err := unix.Prlimit(p.Process.Pid, unix.RLIMIT_FSIZE, next, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -96,7 +97,8 @@ func TestJournalComesBack(t *testing.T) {
 	if status := p.status(t); status != statusDone {
 		t.Errorf("status %d, %s", status, p.stderr.String())
 	}
-	if printed := p.stderr.String(); !strings.Contains(printed, told) || !strings.Contains(printed, "the journal is mended") {
+	printed := p.stderr.String()
+	if !strings.Contains(printed, told) || !strings.Contains(printed, "the journal is mended") {
 		t.Errorf("serve printed %q; want it to tell of the journal", printed)
 	}
 }

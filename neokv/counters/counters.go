@@ -115,7 +115,7 @@ var All = []Line{
 	{"follower_reads_passed", Counter, Store,
 		"runs of reads that a follower left to the leader, since only that can tell whether a record has expired"},
 	{"regions_without_lease", Gauge, Store,
-		"regions that this store leads without a lease as long as it leads them, as after a transfer that came to nothing"},
+		"regions that this store leads, and in its term without a lease, as after a transfer that came to nothing"},
 
 	{"keyspace_hits", Counter, Store, "keys that reads looked up and found"},
 	{"keyspace_misses", Counter, Store, "keys that reads looked up and did not find"},

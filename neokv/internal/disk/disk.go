@@ -257,15 +257,15 @@ func (f *FS) Free(dir string) (bytes, total int64, ok bool) {
 	return int64(usage.AvailBytes), int64(usage.TotalBytes), err == nil
 }
 
-// Notice returns a channel that gets a value once so many more bytes have been written. It is the same channel each time,
-// and the last call counts.
+// Notice returns a channel that gets a value once so many more bytes have been written. It is the same channel each
+// time, and the last call counts.
 func (f *FS) Notice(bytes int64) <-chan struct{} {
 	f.noticeAt.Store(f.bytes.Load() + bytes)
 	return f.notice
 }
 
-// FreeFiles returns how many files can still be made on the disk of the folder dir, and how many it has room for in all.
-// ok is false if that is not known. While the machine's disk does not answer, it returns what it returned last.
+// FreeFiles returns how many files can still be made on the disk of the folder dir, and how many it has room for in
+// all. ok is false if that is not known. While the machine's disk does not answer, it returns what it returned last.
 func (f *FS) FreeFiles(dir string) (files, total int64, ok bool) {
 	s, err := f.spaceIn(dir)
 	return s.files, s.allFiles, err == nil && s.allFiles > 0

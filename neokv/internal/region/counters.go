@@ -20,7 +20,7 @@ type Counters struct {
 	LeaseReads, IndexReads          atomic.Uint64 // runs
 	KeysFound, KeysMissed           atomic.Uint64 // keys that reads looked up
 	FollowerReads                   atomic.Uint64 // runs, by read index, while another replica led
-	PassedReads                     atomic.Uint64 // runs that this replica had to leave to the leader, while it followed
+	PassedReads                     atomic.Uint64 // runs left to the leader, while another replica led
 	LeaderChanges                   atomic.Uint64 // terms served here
 	SnapshotsSent                   atomic.Uint64 // region snapshots streamed to another replica
 	SnapshotsReceived               atomic.Uint64 // region snapshots installed

@@ -83,7 +83,8 @@ func (s *Sockets) refuses(clients int64) string {
 		return ""
 	}
 	if most := s.most.Load(); most > 0 && clients > most {
-		return fmt.Sprintf("The operating system is not able to handle the specified number of clients, try with %d", most)
+		return fmt.Sprintf("The operating system is not able to handle the specified number of clients, try with %d",
+			most)
 	}
 	return ""
 }

@@ -127,7 +127,8 @@ func (s *Store) Full() string {
 		return cmp.Compare(float64(a.free)/float64(a.kept), float64(b.free)/float64(b.kept))
 	})
 	if least.files {
-		return fmt.Sprintf("its disk has room for %d more files, and engine.disk_reserve keeps %d", least.free, least.kept)
+		return fmt.Sprintf("its disk has room for %d more files, and engine.disk_reserve keeps %d", least.free,
+			least.kept)
 	}
 	free := least.free
 	if free > 1<<20 {
