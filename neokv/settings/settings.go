@@ -109,8 +109,8 @@ type RaftConstants struct {
 
 // RedisConstants are values that nobody needs to tune, so they have no key. Tests make them small.
 type RedisConstants struct {
-	// CountTime is how long DBSIZE and INFO keyspace may count keys. They estimate the number of keys that they have
-	// not reached by then. With 200 ms a dashboard still gets its answer in time.
+	// CountTime is how long DBSIZE, INFO keyspace and RANDOMKEY may count keys. They estimate the number of keys that
+	// they have not reached by then. With 200 ms a dashboard still gets its answer in time.
 	CountTime time.Duration
 	// MaxHeldBytes bounds the bytes of commands that a server holds while they wait for a leader. Beyond it the server
 	// answers such commands at once. 64 MiB are 10,000 clients with 6 KiB each.

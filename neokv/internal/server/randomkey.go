@@ -38,8 +38,8 @@ type keyMap struct {
 	keys    int // of all stretches
 	limit   int // keys of a stretch
 
-	// The walk has taken longer than redis.count_time: it goes on from these slots, which have this many keys if they are
-	// like the others.
+	// If partly is set, the walk took longer than it may (RedisConstants.CountTime). It will go on from these slots, which
+	// have this many keys if they are like the others.
 	rest     topology.SlotRange
 	restKeys int
 	partly   bool

@@ -505,6 +505,11 @@ func TestKeysAreEstimated(t *testing.T) {
 		if got, _ := x.must("DBSIZE").Int(); got < 7200 || got > 8800 {
 			t.Errorf("DBSIZE = %d; want about %d", got, len(all))
 		}
+		for range 40 { // in the first calls most keys are not counted yet
+			if k := string(x.must("RANDOMKEY").Text); !slices.Contains(all, k) {
+				t.Errorf("RANDOMKEY: %q", k)
+			}
+		}
 		if info := string(x.must("INFO", "keyspace").Text); !strings.Contains(info,
 			",expires=0,avg_ttl=0,estimated=1\r\n") {
 			t.Errorf("INFO keyspace: %q, want estimated=1 in it", info)
