@@ -86,12 +86,19 @@ func (h *hunt) processes(of int, told bool) {
 			}
 		}
 	}
+	read := func(pid int, name string) []byte { // nil when it has ended
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name))
+		return text
+	}
+	first := read(of, "cmdline")
 	for i, pid := range family {
-		for _, name := range []string{"cmdline", "environ"} {
-			if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name)); err == nil && (i > 0 || !told) {
-				h.search(fmt.Sprintf("%s of process %d in the family", name, i), text)
-			}
+		arguments := read(pid, "cmdline")
+		forked := i > 0 && bytes.Equal(arguments, first) // it is about to become another program
+		if forked || i == 0 && told {
+			continue
 		}
+		h.search(fmt.Sprintf("cmdline of process %d in the family", i), arguments)
+		h.search(fmt.Sprintf("environ of process %d in the family", i), read(pid, "environ"))
 	}
 }
 
