@@ -290,6 +290,9 @@ func (w *Writer) grow(c *collection, n uint64) {
 		binary.BigEndian.PutUint64(c.key[c.front-keys.VersionLen:c.front], c.Version)
 	}
 	c.Size += n
+	if c.renewed {
+		w.unborn = unborn{c.user, c.slot, c.Type, c.Version, c.Size}
+	}
 	c.changed = true
 }
 
@@ -321,6 +324,9 @@ func (w *Writer) erase(c *collection, sub []byte) error {
 // close keeps the collection's record as it is now; the batch gets it with Finish at the latest. A collection without
 // elements becomes absent and leaves nothing behind, since its elements have been deleted one by one.
 func (w *Writer) close(c *collection) error {
+	if c.renewed {
+		w.unborn = unborn{}
+	}
 	own := c.old.live && !c.renewed // the record names this version already
 	switch {
 	case !c.changed && !c.renewed:
@@ -374,6 +380,9 @@ func (w *Writer) duplicate(user []byte, source *record, key []byte, old *record)
 		}
 		for ok := e.First(); ok; ok = e.Next() {
 			value, err := e.ValueAndErr()
+			if err == nil {
+				err = w.spend(cost(len(value)))
+			}
 			if err == nil {
 				err = w.Batch.SetAhead(to.in(ks, e.sub()), value)
 			}

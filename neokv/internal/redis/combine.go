@@ -32,6 +32,7 @@ type opener interface {
 	begin(c *collection, slot topology.Slot, key []byte, rec *record, s *scratch)
 	scratch() *scratch
 	watch() *engine.Work // counts what the call does
+	spend(n int) error   // see writeLimit
 }
 
 func (r *Reader) scratch() *scratch { return &r.opened }
@@ -177,6 +178,9 @@ func (x *inputs) unionOfFew(f func(member []byte, score float64) (bool, error)) 
 	var total float64
 	begun, more := false, true
 	err := merge(x.open(x.all), nil, func(i int, sub []byte, score float64) (_ bool, err error) {
+		if err := x.from.spend(cost(len(sub))); err != nil {
+			return false, err
+		}
 		score = weighted(score, x.all[i].weight)
 		if begun && bytes.Equal(sub, last) {
 			total = x.aggregate(total, score)
@@ -198,6 +202,9 @@ func (x *inputs) unionOfFew(f func(member []byte, score float64) (bool, error)) 
 
 // unite sets next to the union of the window found and of the members that some inputs have from the subkey from on.
 func (x *inputs) unite(next, found *window, some []input, from []byte) error {
+	if err := x.from.spend(openUnits * len(some)); err != nil {
+		return err
+	}
 	next.reset(found.most)
 	i := 0 // how many members of found next has
 	take := func() bool {
@@ -205,6 +212,9 @@ func (x *inputs) unite(next, found *window, some []input, from []byte) error {
 		return next.add(found.at(i-1), found.scores[i-1])
 	}
 	err := merge(x.open(some), from, func(k int, sub []byte, score float64) (bool, error) {
+		if err := x.from.spend(cost(len(sub))); err != nil {
+			return false, err
+		}
 		for i < len(found.ends) && bytes.Compare(found.at(i), sub) <= 0 {
 			if !take() {
 				return false, nil
@@ -246,6 +256,9 @@ func (x *inputs) filter(others []input, have bool, f func(member []byte, score f
 	for most := windowBytes.first; ; most = min(2*most, windowBytes.most) {
 		found.reset(most)
 		err := merge(x.open(first), from, func(_ int, sub []byte, score float64) (bool, error) {
+			if err := x.from.spend(cost(len(sub))); err != nil {
+				return false, err
+			}
 			if have {
 				score = weighted(score, first[0].weight)
 			}
@@ -274,6 +287,9 @@ func (x *inputs) sift(found *window, some []input, have bool) (err error) {
 	if len(found.ends) == 0 {
 		return nil
 	}
+	if err := x.from.spend(openUnits * len(some)); err != nil {
+		return err
+	}
 	sets := x.open(some)
 	probes := make([]probe, 0, len(sets))
 	for i := range sets {
@@ -289,6 +305,9 @@ func (x *inputs) sift(found *window, some []input, have bool) (err error) {
 		for k := range probes {
 			var there bool
 			var other float64
+			if err = x.from.spend(cost(len(sub))); err != nil {
+				break
+			}
 			if there, other, err = probes[k].score(sub); err != nil || there != have {
 				if stays = false; have && probes[k].ended { // the input has none of the following members either
 					found.cut, i = false, len(found.ends)

@@ -331,7 +331,12 @@ func (w *Writer) rewrite(c *collection, size uint64,
 		to.Tail++
 		return w.Batch.SetAhead(to.at(sub[:]), value)
 	}
-	err := c.items(c.Head, c.Tail, false, func(i uint64, value []byte) (bool, error) { return true, f(i, value, put) })
+	err := c.items(c.Head, c.Tail, false, func(i uint64, value []byte) (bool, error) {
+		if err := w.spend(cost(len(value))); err != nil {
+			return false, err
+		}
+		return true, f(i, value, put)
+	})
 	if err != nil {
 		return err
 	}
@@ -389,13 +394,16 @@ func (w *Writer) take(c *collection, gone []uint64) (fits bool, err error) {
 
 // pop replies n elements from an end of a list, the outermost first, and removes them.
 func (w *Writer) pop(c *collection, left bool, n uint64, out *Reply) error {
+	if err := w.spend(int(n)); err != nil {
+		return err
+	}
 	from, to := c.Tail-n, c.Tail
 	if left {
 		from, to = c.Head, c.Head+n
 	}
 	err := c.items(from, to, !left, func(_ uint64, value []byte) (bool, error) {
 		out.Bulk(value)
-		return true, nil
+		return !out.Full, nil
 	})
 	if err != nil {
 		return err
@@ -567,7 +575,7 @@ func linsert(w *Writer, args [][]byte, out *Reply) error {
 	at, found := uint64(0), false
 	err := c.items(c.Head, c.Tail, false, func(i uint64, value []byte) (bool, error) {
 		at, found = i, bytes.Equal(value, args[3])
-		return !found, nil
+		return !found, w.spend(cost(len(value)))
 	})
 	if err != nil {
 		return err
@@ -640,7 +648,7 @@ func lrem(w *Writer, args [][]byte, out *Reply) error {
 				gone = append(gone, i)
 			}
 		}
-		return n == 0 || met < uint64(n), nil
+		return n == 0 || met < uint64(n), w.spend(cost(len(value)))
 	})
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@
 package redis
 
 import (
+	"errors"
 	"math/rand/v2"
 	"slices"
 
@@ -231,6 +232,9 @@ type Writer struct {
 	// MapOrder is a mistake that tests plant: random choices follow the order of a Go map, so replicas differ.
 	MapOrder bool
 
+	spent  int    // of writeLimit, by the present call
+	unborn unborn // what the present call has begun
+
 	key, value []byte // scratch
 	opened     scratch
 	records    [keptRecords]keptRecord
@@ -276,13 +280,19 @@ func (w *Writer) Release() {
 	}
 }
 
-// Run runs a write command.
+// Run runs a write command. If that would do more than a write may do, the reply is an error, and nothing changes.
 func (w *Writer) Run(c *Command, args [][]byte, out *Reply) error {
 	w.Follow(w.Index)
 	w.Batch.Watch(w.Work)
+	w.spent, w.unborn = 0, unborn{}
+	start := len(out.Buf)
 	err := c.Write(w, args, out)
 	if over := w.Work.Ended(); over != nil {
 		err = over
+	} else if errors.Is(err, errWriteLimit) {
+		out.Buf = out.Buf[:start]
+		out.Error(string(errWriteLimit))
+		err = w.giveUp()
 	}
 	w.opened.release()
 	w.key, w.value = kept(w.key, maxScratchBytes), kept(w.value, maxScratchBytes)

@@ -387,6 +387,9 @@ func sound(all map[string]string) error {
 			}
 			continue
 		}
+		if c.orphan && writeLimit < 1<<24 && c.elements <= c.Size && c.scores <= c.elements {
+			continue // a refused write has left it
+		}
 		if c.elements != c.Size || c.Type == keys.ZSet && c.scores != c.Size ||
 			c.Type == keys.List && !c.orphan && c.Tail-c.Head != c.Size {
 			return fmt.Errorf("%v %q: %d elements, %d scores, its record says %+v", c.Type, id, c.elements, c.scores,
@@ -408,6 +411,9 @@ func TestReplicasStoreTheSame(t *testing.T) {
 	t.Logf("-replicas.seed=%d", seed)
 	limit(t, 20<<10)
 	w := newReplicas(t, rand.New(rand.NewPCG(seed, 0)))
+	if w.IntN(2) == 0 { // some writes are refused
+		setWriteLimit(t, 50+w.IntN(500))
+	}
 	shortPieces(t, 1+w.IntN(40))
 	g := &redistest.CallGenerator{Rand: w.Rand, Tag: "{t}", Piece: pieceBytes}
 	seen := map[string]int{}

@@ -190,6 +190,9 @@ func spop(w *Writer, args [][]byte, out *Reply) error {
 	if n == 0 || c.Size == 0 {
 		return nil
 	}
+	if err := w.spend(int(min(uint64(n), c.Size))); err != nil {
+		return err
+	}
 	if len(args) == 3 && uint64(n) >= c.Size { // all members: this deletes the key
 		if err := c.all(out, func(sub, _ []byte) { out.Bulk(sub) }); err != nil {
 			return err
@@ -232,6 +235,9 @@ func spop(w *Writer, args [][]byte, out *Reply) error {
 
 // popMany runs an SPOP of many members, but not of all: it writes the remaining members as a new version.
 func (w *Writer) popMany(c *collection, n uint64, out *Reply) error {
+	if err := w.spend(int(c.Size)); err != nil {
+		return err
+	}
 	var to collection
 	w.renewOver(&to, c.user, keys.Set, &c.old)
 	to.ExpireMS = c.ExpireMS

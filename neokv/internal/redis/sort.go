@@ -262,6 +262,9 @@ func (x *sorting) run(out *Reply) (ok bool, err error) {
 		_, n := x.window(int(c.Size))
 		wanted = uint64(n)
 	}
+	if err := x.from.spend(int(wanted)); err != nil {
+		return false, err
+	}
 	if wanted > uint64(maxSortBytes/elementBytes) {
 		out.Error(errSortMemory)
 		return false, nil
@@ -420,6 +423,14 @@ func parseWeight(b []byte) (f float64, ok bool) {
 
 // lookUp returns what a pattern finds for an element. It is valid until the next read.
 func (x *sorting) lookUp(p *pattern, element []byte) (value found, there bool, err error) {
+	if value, there, err = x.find(p, element); err == nil {
+		err = x.from.spend(cost(value.length()))
+	}
+	return value, there, err
+}
+
+// find is lookUp without counting.
+func (x *sorting) find(p *pattern, element []byte) (value found, there bool, err error) {
 	switch {
 	case p.self:
 		return found{short: element}, true, nil

@@ -486,12 +486,49 @@ func zrangestore(w *Writer, args [][]byte, out *Reply) error {
 	if whole := z; z.by == byRank && whole.clip(int64(c.Size)) > maxPackedMembers {
 		to.Skiplist = true
 	}
-	err := c.eachIn(&z, func(score float64, member []byte) error { return w.storeMember(&to, member, score) })
+	if err := w.mayGoThrough(&c, &z); err != nil {
+		return err
+	}
+	err := c.eachIn(&z, func(score float64, member []byte) error {
+		if err := w.spend(cost(len(member))); err != nil {
+			return err
+		}
+		return w.storeMember(&to, member, score)
+	})
 	if err != nil {
 		return err
 	}
 	out.Int(int64(to.Size))
 	return w.close(&to)
+}
+
+// mayGoThrough counts what a range by name costs besides its members: if the scores differ, all members are gone through.
+func (w *Writer) mayGoThrough(c *collection, z *zspan) error {
+	if z.by != byName || c.Size <= uint64(writeLimit) {
+		return nil
+	}
+	score, err := c.onlyScore()
+	if err == nil && score == nil {
+		err = w.spend(int(c.Size))
+	}
+	return err
+}
+
+// mayRemove refuses to remove a range if that would write a sorted set anew that has too many members for that.
+func (w *Writer) mayRemove(c *collection, z *zspan) error {
+	if c.Size <= uint64(writeLimit) {
+		return nil
+	}
+	if err := w.mayGoThrough(c, z); err != nil {
+		return err
+	}
+	bytes, span := 0, *z
+	return c.eachIn(&span, func(_ float64, member []byte) error {
+		if bytes += c.touchMember(member); bytes >= touchedBytes {
+			return errWriteLimit
+		}
+		return nil
+	})
 }
 
 func (w *Writer) zremrange(args [][]byte, z zspan, out *Reply) error {
@@ -500,6 +537,9 @@ func (w *Writer) zremrange(args [][]byte, z zspan, out *Reply) error {
 	}
 	var c collection
 	if ok, err := w.open(&c, args[1], keys.ZSet, out); !ok {
+		return err
+	}
+	if err := w.mayRemove(&c, &z); err != nil {
 		return err
 	}
 	n := int64(0)

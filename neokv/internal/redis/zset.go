@@ -555,6 +555,12 @@ func (w *Writer) popScored(c *collection, n int64, max, nested bool, out *Reply)
 	if max {
 		at = above
 	}
+	if err := w.spend(int(n)); err != nil {
+		return err
+	}
+	if err := w.mayRemove(c, &zspan{by: byRank, rev: max, last: n - 1}); err != nil {
+		return err
+	}
 	var gone removal
 	take := func(score float64, member []byte) error {
 		if nested {
@@ -598,13 +604,16 @@ type removal struct {
 	low, high []byte
 }
 
+// touchMember returns how much of touchedBytes a member of a sorted set takes, with its score key.
+func (c *collection) touchMember(member []byte) int { return 2*c.touch(member, nil) + scoreBytes }
+
 // full reports whether there are too many members to delete one by one.
 func (x *removal) full() bool { return x.bytes >= touchedBytes }
 
 // remove removes a member, which may still be there until close.
 func (x *removal) remove(w *Writer, c *collection, score float64, member []byte) error {
 	if !x.full() {
-		x.bytes += c.touch(member, nil) + c.touch(member, nil) + scoreBytes
+		x.bytes += c.touchMember(member)
 		return w.eraseMember(c, member, score)
 	}
 	place := w.placeOf(score, member)
