@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -207,24 +208,25 @@ func (c *Cluster) bury(left wreckage) error {
 	return errors.Join(errs...)
 }
 
-// startStores starts stores again: what a store that runs has begun ends first, cleanly. With f.Kill.Sync it kills
-// them in the middle of a sync of the start, or of what follows.
+// startStores starts stores again, side by side, since each waits for its disk: what a store that runs has begun ends
+// first, cleanly. With f.Kill.Sync it kills them in the middle of a sync of the start, or of what follows.
 func (c *Cluster) startStores(ctx context.Context, places []*storePlace, f fault.Fault) error {
 	if err := noneHangs(places); err != nil {
 		return err
 	}
-	var stopped error
-	for _, n := range places {
+	stopped := onAll(places, func(n *storePlace) error {
 		ran := n.running()
-		if err := n.stop(); ran { // a store that has failed may still be closing
-			stopped = errors.Join(stopped, err)
+		err := n.stop()
+		if !ran { // a store that has failed may still be closing
+			err = nil
 		}
 		if fs := n.FS(); fs.Failed() != nil { // after a failed sync, only what was synced before is known to be there
 			left := fs.Crash(0, c.newRand())
-			stopped = errors.Join(stopped, left.Lose())
+			err = errors.Join(err, left.Lose())
 			n.Move(left, n.dir)
 		}
-	}
+		return err
+	})
 	start := func() error { return c.openStores(places) }
 	if f.Kill.Sync == 0 {
 		return errors.Join(stopped, start())
@@ -240,10 +242,9 @@ func (c *Cluster) openStores(places []*storePlace) error {
 		}
 		c.dead = false
 	}
-	var errs []error
-	for _, n := range places {
-		if err := n.restart(); err != nil {
-			errs = append(errs, err)
+	return onAll(places, func(n *storePlace) error {
+		err := n.restart()
+		if err != nil {
 			n.mu.Lock()
 			if n.failure == nil {
 				n.failure = err
@@ -251,7 +252,18 @@ func (c *Cluster) openStores(places []*storePlace) error {
 			n.down = true
 			n.mu.Unlock()
 		}
+		return err
+	})
+}
+
+// onAll calls f with all places side by side, and returns their errors.
+func onAll(places []*storePlace, f func(*storePlace) error) error {
+	errs := make([]error, len(places))
+	var wg sync.WaitGroup
+	for i, n := range places {
+		wg.Go(func() { errs[i] = f(n) })
 	}
+	wg.Wait()
 	return errors.Join(errs...)
 }
 

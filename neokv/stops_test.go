@@ -2,15 +2,20 @@ package neokv
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"neokv.dev/neokv/fault"
+	"neokv.dev/neokv/internal/region"
+	"neokv.dev/neokv/internal/seam"
+	"neokv.dev/neokv/internal/topology"
 )
 
 // soon is how long these tests wait for what takes a second at most, on a slow day as on any other.
@@ -149,5 +154,84 @@ func TestLongReadsEnd(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// TestRestartAllSideBySide: the stores start side by side, so that their waits for disks do not add up.
+func TestRestartAllSideBySide(t *testing.T) {
+	var missing sync.WaitGroup
+	missing.Add(3)
+	all := make(chan struct{})
+	go func() {
+		missing.Wait()
+		close(all)
+	}()
+	config := Config{InMemory: true, NoSockets: true, Settings: small()}
+	config.Hooks = &seam.Hooks{Starting: func(topology.StoreID) {
+		missing.Done()
+		select {
+		case <-all:
+		case <-time.After(soon):
+			t.Error("a store waits for the one before it")
+		}
+	}}
+	c := start(t, config)
+	if _, err := c.Inject(t.Context(), fault.MustParse("restart all")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Do(t.Context(), "set", "k", "v"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLongWritesEnd: a write that goes on for some seconds is broken off where its store ends, and takes effect when the
+// store has started again.
+func TestLongWritesEnd(t *testing.T) {
+	const members = 4000 // 4000 times
+	union := []any{"sunionstore", "{t}to"}
+	for range members {
+		union = append(union, "{t}set")
+	}
+	for _, how := range []string{"kill", "stop"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			applying := make(chan struct{})
+			var once sync.Once
+			config := Config{InMemory: true, NoSockets: true, Stores: 1, Replicas: 1, Regions: 1, Settings: small()}
+			config.Hooks = &seam.Hooks{Region: region.Hooks{BeforeApply: func(_ topology.StoreID, _ topology.RegionID, _, _ uint64,
+				entry []byte, _ error) {
+				if bytes.Contains(entry, []byte("sunionstore")) {
+					once.Do(func() { close(applying) })
+				}
+			}}}
+			c := start(t, config)
+			set := []any{"sadd", "{t}set"}
+			for i := range members {
+				set = append(set, i)
+			}
+			if _, err := c.Do(t.Context(), set...); err != nil {
+				t.Fatal(err)
+			}
+			conn, _ := connect(t, c, union)
+			defer conn.Close()
+			<-applying
+			ended(t, how, func() {
+				if _, err := c.Inject(t.Context(), fault.MustParse(how+" 1")); err != nil {
+					t.Error(err)
+				}
+			})
+			if _, err := c.Inject(t.Context(), fault.MustParse("restart 1")); err != nil {
+				t.Fatal(err)
+			}
+			for begin := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+				n, err := c.Do(t.Context(), "scard", "{t}to")
+				if err == nil && fmt.Sprint(n) == fmt.Sprint(members) {
+					return
+				}
+				if time.Since(begin) > 2*soon {
+					t.Fatalf("the write has not taken effect: %v, %v", n, err)
+				}
+			}
+		})
 	}
 }
