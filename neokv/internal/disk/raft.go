@@ -124,7 +124,7 @@ func (r *raftFS) within(path string) error {
 	dir := filepath.Dir(path)
 	if !snapshotDir(dir) && snapshotDir(filepath.Dir(dir)) {
 		if _, err := r.fs.Stat(dir); errors.Is(err, os.ErrNotExist) {
-			return MakeDir(r.fs, dir)
+			return r.makeDir(dir)
 		}
 	}
 	if !snapshotDir(dir) {
@@ -135,12 +135,23 @@ func (r *raftFS) within(path string) error {
 	if !r.empty[dir] {
 		return nil
 	}
-	if err := MakeDir(r.fs, dir); err != nil {
+	if err := r.makeDir(dir); err != nil {
 		return err
 	}
 	delete(r.empty, dir)
 	delete(r.empty, filepath.Dir(dir))
 	return nil
+}
+
+// makeDir makes a folder durably. Any error fences the file system, and then the folder is made in what that shows: the
+// Raft library ends the process where it cannot mark the folder of a replica that it removes.
+func (r *raftFS) makeDir(dir string) error {
+	err := MakeDir(r.fs, dir)
+	if err != nil {
+		r.fs.Fence(err)
+		err = MakeDir(r.fs, dir)
+	}
+	return err
 }
 
 // Create is part of lvfs.FS.
