@@ -59,8 +59,8 @@ func (e *PortsTakenError) Error() string {
 }
 
 // listenAll opens the ports of the stores and then the proxy's, and sets the address of each. Without sockets the
-// listeners are nil, and an address is only a name for Dial, so that no client writes to a server that has nothing to do
-// with this cluster. The error is a PortsTakenError where ports are taken.
+// listeners are nil, and an address is only a name for Dial, so that no client writes to a server that has nothing to
+// do with this cluster. The error is a PortsTakenError where ports are taken.
 func (c *Cluster) listenAll() ([]net.Listener, error) {
 	addrs := make([]*string, 0, len(c.nodes)+1)
 	for i, n := range c.nodes {
@@ -83,10 +83,10 @@ func (c *Cluster) listenAll() ([]net.Listener, error) {
 
 // address returns the address of the i-th port from port on; 0 stands for free ones.
 //
-// Without sockets nobody can resolve it: invalid is a domain that nobody has (RFC 6761). Nobody even asks for it, since a
-// name in DNS has no parentheses: go-redis looks its addresses up although it has a dialer, and a question that nobody
-// answers would hold up a bubble of testing/synctest. Clusters have names of their own, by their seeds, since the
-// resolver shares a look-up of one name between bubbles, which ends the process.
+// Without sockets nobody can resolve it: invalid is a domain that nobody has (RFC 6761). Nobody even asks for it, since
+// a name in DNS has no parentheses: go-redis looks its addresses up although it has a dialer, and a question that
+// nobody answers would hold up a bubble of testing/synctest. Clusters have names of their own, by their seeds, since
+// the resolver shares a look-up of one name between bubbles, which ends the process.
 func (c *Cluster) address(name string, port, i int) string {
 	host := c.config.Bind
 	if c.config.NoSockets {

@@ -184,8 +184,8 @@ func TestRestartAllSideBySide(t *testing.T) {
 	}
 }
 
-// TestLongWritesEnd: a write that goes on for some seconds is broken off where its store ends, and takes effect when the
-// store has started again.
+// TestLongWritesEnd: a write that goes on for some seconds is broken off where its store ends, and takes effect when
+// the store has started again.
 func TestLongWritesEnd(t *testing.T) {
 	const members = 4000 // 4000 times
 	union := []any{"sunionstore", "{t}to"}

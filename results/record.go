@@ -21,7 +21,8 @@ type Header struct {
 	Format  int       `json:"format"`
 	Started time.Time `json:"started"`
 
-	// What was run. The caller fills these in, and leaves out what is secret. Profile and Settings are those of a cluster that was booted for the run.
+	// What was run. The caller fills these in, and leaves out what is secret. Profile and Settings are those of a
+	// cluster that was booted for the run.
 	Command  []string          `json:"command,omitempty"` // the command line
 	Profile  string            `json:"profile,omitempty"`
 	Settings map[string]string `json:"settings,omitempty"`

@@ -1,6 +1,6 @@
 // Systems checks the types of all packages of a module as the compilers for other systems see them: a system call that
-// only Linux has is found. For macOS it reads tests, too, and for Windows the packages alone. A build would compile hundreds
-// of packages of others; of those only the declarations are read here.
+// only Linux has is found. For macOS it reads tests, too, and for Windows the packages alone. A build would compile
+// hundreds of packages of others; of those only the declarations are read here.
 package main
 
 import (

@@ -149,8 +149,8 @@ func shownArm(text string) string {
 	return strings.Join(words, " ")
 }
 
-// hideSecrets makes the secret settings of an arm, of all its sources, ones that only its process will see. If they have
-// its password, connections will give it.
+// hideSecrets makes the secret settings of an arm, of all its sources, ones that only its process will see. If they
+// have its password, connections will give it.
 func hideSecrets(arm *ab.Arm, env []string) {
 	arm.Text = shownArm(arm.Text)
 	_, inherited := profiles.SplitVariables(env)

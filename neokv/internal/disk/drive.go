@@ -137,7 +137,8 @@ func (f *FS) refused(op FileOp, n int) error {
 	return f.lacks()
 }
 
-// unreadable returns the error with which the drive answers who opens, lists or asks about a file or folder, nil for none.
+// unreadable returns the error with which the drive answers who opens, lists or asks about a file or folder, nil for
+// none.
 func (f *FS) unreadable(op, name string) error {
 	if d := f.drive.Load(); d != nil && d.ReadErrors {
 		return &os.PathError{Op: op, Path: name, Err: syscall.EIO}

@@ -37,11 +37,11 @@ import (
 //
 // If a segment or a log cannot be written or synced, the journal is broken: each store syncs its own log, and what was
 // acknowledged through the journal stays in the segments. If it was a log, its store is fenced, and no other. From time
-// to time the journal tries to mend itself: it syncs all logs with bytes in a segment, and empties the segments. Then it
-// takes bytes again, of each log from that log's next own sync on, so that no log has bytes in the journal behind others
-// that are neither there nor synced. A log of which a sync has failed is never synced again, since the system reports an
-// error only once: only the segments have its bytes then, and the journal stays broken until that store starts again and
-// has its logs written anew.
+// to time the journal tries to mend itself: it syncs all logs with bytes in a segment, and empties the segments. Then
+// it takes bytes again, of each log from that log's next own sync on, so that no log has bytes in the journal behind
+// others that are neither there nor synced. A log of which a sync has failed is never synced again, since the system
+// reports an error only once: only the segments have its bytes then, and the journal stays broken until that store
+// starts again and has its logs written anew.
 //
 // The segment that is not in use is made free only when the one in use is three quarters full. By then most logs with
 // bytes in it have been removed and need no sync, if a segment is larger than what the stores write before they remove
@@ -129,7 +129,8 @@ type JournalOptions struct {
 	// Boot is the number of this start of the cluster. Needed is that of the start whose journal must be there, 0 if none
 	// need be: then both segments were made by that start or a later one.
 	Boot, Needed uint64
-	// Lost is called for each store that is not in Logs and of which the journal has bytes, which go. nil: that is an error.
+	// Lost is called for each store that is not in Logs and of which the journal has bytes, which go. nil: that is an
+	// error.
 	Lost func(store uint16)
 	// Emptied is called by DropJournal when the logs have all bytes, before it removes the segments. It may be nil.
 	Emptied  func() error

@@ -24,8 +24,9 @@ const raftHost = "host"
 // something is made in it, and only then on disk, durably: most replicas of a store with many regions never write a
 // snapshot, and dragonboat syncs two folders for each of them before it starts.
 //
-// dragonboat ends the process when it cannot look into its folder. So an error of Open, OpenDir, Stat or List fences the
-// file system, unless it says that something is not there, and dragonboat is told that: what it does then has no effect.
+// dragonboat ends the process when it cannot look into its folder. So an error of Open, OpenDir, Stat or List fences
+// the file system, unless it says that something is not there, and dragonboat is told that: what it does then has no
+// effect.
 //
 // Nobody else is kept out of the folder: Pebble's own lock does that.
 type raftFS struct {

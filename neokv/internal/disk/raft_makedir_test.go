@@ -7,8 +7,8 @@ import (
 	"neokv.dev/neokv/fault"
 )
 
-// TestRaftMakesFoldersOfAFailedDisk creates a file in a folder that is in memory, on a disk that cannot be read. The Raft
-// library, which ends the process if it gets an error, gets none. The file system is fenced.
+// TestRaftMakesFoldersOfAFailedDisk creates a file in a folder that is in memory, on a disk that cannot be read. The
+// Raft library, which ends the process if it gets an error, gets none. The file system is fenced.
 func TestRaftMakesFoldersOfAFailedDisk(t *testing.T) {
 	const part, folder = "/raft/snapshot-part-3", "/raft/snapshot-part-3/snapshot-3-1"
 	for _, dir := range []string{folder, folder + "/snapshot-0000000000000005"} {

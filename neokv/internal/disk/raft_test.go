@@ -351,7 +351,8 @@ func TestRaftFiles(t *testing.T) {
 	}
 }
 
-// TestRaftUnreadable: an error of the disk fences the file system, and dragonboat is told nothing that ends the process.
+// TestRaftUnreadable: an error of the disk fences the file system, and dragonboat is told nothing that ends the
+// process.
 func TestRaftUnreadable(t *testing.T) {
 	const folder = "/d/h/00000000000000000001/snapshot-part-1/snapshot-1-1"
 	const dir = folder + "/snapshot-000000000000000A"

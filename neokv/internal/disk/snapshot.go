@@ -34,9 +34,10 @@ const (
 // snapshotName is how a snapshot's path ends: region, replica, index.
 var snapshotName = regexp.MustCompile(`snapshot-(\d+)-\d+/snapshot-([0-9A-F]{16})/snapshot-[0-9A-F]{16}\.gbsnap$`)
 
-// openSnapshot opens a snapshot's file to be read. In place of a damaged file, or of one that is not there, it returns one
-// that dragonboat can read without ending the process. If the replica has all that the snapshot holds, that file is one that dragonboat leaves
-// of an installed snapshot. Else the store is fenced, and what dragonboat does with the file has no effect any more.
+// openSnapshot opens a snapshot's file to be read. In place of a damaged file, or of one that is not there, it returns
+// one that dragonboat can read without ending the process. If the replica has all that the snapshot holds, that file is
+// one that dragonboat leaves of an installed snapshot. Else the store is fenced, and what dragonboat does with the file
+// has no effect any more.
 func (r *raftFS) openSnapshot(name string) (lvfs.File, error) {
 	f, err := r.fs.Open(r.path(name))
 	if err == nil {
@@ -130,14 +131,15 @@ func (r *raftFS) inMemory(name string, content []byte) (lvfs.File, error) {
 }
 
 // snapshotFlag is a file in the folder of a snapshot of which dragonboat may have made no record yet. It holds what is
-// to be recorded. All that dragonboat reads of it, at a start, is the snapshot's index, which the folder's name has, too.
+// to be recorded. All that dragonboat reads of it, at a start, is the snapshot's index, which the folder's name has,
+// too.
 const snapshotFlag = "dragonboat.snapshot.message"
 
 // flagFolder is how the path of the folder with a snapshotFlag ends.
 var flagFolder = regexp.MustCompile(`snapshot-([0-9A-F]{16})$`)
 
-// openFlag opens a snapshotFlag to be read, as dragonboat would have written it. dragonboat ends the process if the file
-// is damaged, so it gets one that is made anew.
+// openFlag opens a snapshotFlag to be read, as dragonboat would have written it. dragonboat ends the process if the
+// file is damaged, so it gets one that is made anew.
 func (r *raftFS) openFlag(name string) (lvfs.File, error) {
 	m := flagFolder.FindStringSubmatch(filepath.ToSlash(filepath.Dir(name)))
 	if _, err := r.Stat(name); err != nil || m == nil {

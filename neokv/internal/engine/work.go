@@ -3,9 +3,9 @@ package engine
 // Work counts what calls do, so that a call that does much can be ended: at bounded intervals it looks whether the call
 // should go on. Views, batches and their iterators count by themselves; code that computes for long calls Spend.
 //
-// When Look or Halted says that the work is over, it stays over: iterators stand on nothing, they and other reads return
-// the reason, and Spend returns false. What the call has replied or written by then means nothing. The caller of the call
-// asks Ended, whatever the call itself returns.
+// When Look or Halted says that the work is over, it stays over: iterators stand on nothing, they and other reads
+// return the reason, and Spend returns false. What the call has replied or written by then means nothing. The caller of
+// the call asks Ended, whatever the call itself returns.
 //
 // A nil Work counts nothing and never ends. A Work is not safe for concurrent use.
 type Work struct {

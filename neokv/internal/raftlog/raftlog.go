@@ -9,10 +9,10 @@
 //	bootstrap   [replica u64][dragonboat's bootstrap]
 //	snapshot    [replica u64][dragonboat's snapshot]
 //
-// No method returns an error to dragonboat, since dragonboat would end the process; SaveSnapshots may return the one with
-// which a snapshot is called off. An error fences the store instead
-// (Options.Fence). From then on the methods answer with placeholders, which cannot leave a fenced store. Check reads a
-// replica's records before it starts, when an error can still be returned.
+// No method returns an error to dragonboat, since dragonboat would end the process; SaveSnapshots may return the one
+// with which a snapshot is called off. An error fences the store instead (Options.Fence). From then on the methods
+// answer with placeholders, which cannot leave a fenced store. Check reads a replica's records before it starts, when
+// an error can still be returned.
 package raftlog
 
 import (

@@ -91,8 +91,8 @@ func (l *Log) walk(region topology.RegionID, low, high uint64, visit func(pb.Ent
 }
 
 // Check reads all records of a replica before the replica starts, and returns an error if one is damaged. Later such an
-// error would fence the store. A replica without records passes, unless it has applied something. Check costs as much as
-// reading the log. The Log remembers the terms of the entries that Check has read.
+// error would fence the store. A replica without records passes, unless it has applied something. Check costs as much
+// as reading the log. The Log remembers the terms of the entries that Check has read.
 func (l *Log) Check(region topology.RegionID, id topology.ReplicaID) error {
 	r, err := l.lock(uint64(region))
 	if err != nil {

@@ -95,8 +95,8 @@ type subsequence struct {
 	up []uint64
 }
 
-// newSubsequence takes time proportional to len(a) * len(b), and as many bits of memory. If the work is over, the result
-// means nothing.
+// newSubsequence takes time proportional to len(a) * len(b), and as many bits of memory. If the work is over, the
+// result means nothing.
 func newSubsequence(a, b []byte, w *engine.Work) *subsequence {
 	l := &subsequence{a: a, b: b}
 	l.up = make([]uint64, (len(a)*len(b)+63)/64)

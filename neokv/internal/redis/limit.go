@@ -7,8 +7,8 @@ import (
 
 // This file bounds what one write does. A write runs at apply, on every replica, and its region waits for it. No clock
 // may end it, since all replicas must do the same. So it counts what it goes through: elements of collections that it
-// reads, copies or looks for, whatever a replica has in memory or on disk. Arguments are bounded by the size of an entry,
-// and what a write looks up for each of them is not counted.
+// reads, copies or looks for, whatever a replica has in memory or on disk. Arguments are bounded by the size of an
+// entry, and what a write looks up for each of them is not counted.
 //
 // A write that exceeds the bound is refused, and changes nothing. So it counts before it changes what readers can see:
 // before its first write, or while it writes a new version of a collection, which no record names yet.

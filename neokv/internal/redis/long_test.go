@@ -15,9 +15,9 @@ import (
 	"neokv.dev/neokv/internal/redis/redistest"
 )
 
-// TestLongCallsLook makes random calls of every command of the table, about large keys and with many arguments, and ends
-// each at one of its first looks. No call works for long without a look, and each returns soon after the look that ended
-// it. That takes some milliseconds; the bound is a thousand times as long.
+// TestLongCallsLook makes random calls of every command of the table, about large keys and with many arguments, and
+// ends each at one of its first looks. No call works for long without a look, and each returns soon after the look that
+// ended it. That takes some milliseconds; the bound is a thousand times as long.
 func TestLongCallsLook(t *testing.T) {
 	oneGoroutine(t)
 	const bound = 10 * time.Second

@@ -431,8 +431,8 @@ func docs(t *testing.T, reply []byte) map[string]string {
 	return m
 }
 
-// TestMatchIsRedis compares which keys random patterns match. Most patterns have classes, with ranges, escapes and bytes
-// of all kinds.
+// TestMatchIsRedis compares which keys random patterns match. Most patterns have classes, with ranges, escapes and
+// bytes of all kinds.
 func TestMatchIsRedis(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

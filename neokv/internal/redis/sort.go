@@ -484,8 +484,8 @@ func (x *sorting) compare() func(a, b sortable) int {
 	return func(a, b sortable) int { return sign * compareText(cutText(a.text), cutText(b.text)) }
 }
 
-// watched returns an order that counts its comparisons as work. When the work is over, all compare equal, so that sorting
-// ends soon.
+// watched returns an order that counts its comparisons as work. When the work is over, all compare equal, so that
+// sorting ends soon.
 func watched[T any](w *engine.Work, compare func(a, b T) int) func(a, b T) int {
 	return func(a, b T) int {
 		if !w.Spend(1) {

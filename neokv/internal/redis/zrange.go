@@ -502,7 +502,8 @@ func zrangestore(w *Writer, args [][]byte, out *Reply) error {
 	return w.close(&to)
 }
 
-// mayGoThrough counts what a range by name costs besides its members: if the scores differ, all members are gone through.
+// mayGoThrough counts what a range by name costs besides its members: if the scores differ, all members are gone
+// through.
 func (w *Writer) mayGoThrough(c *collection, z *zspan) error {
 	if z.by != byName || c.Size <= uint64(writeLimit) {
 		return nil

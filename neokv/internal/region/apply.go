@@ -24,10 +24,11 @@ import (
 // call, whatever is in the log. If a stage ends inside an entry, its batch says how many calls of the entry are applied
 // (keys.Stage). A replica that starts from there skips those calls, so it applies each call once.
 //
-// A write that takes long is broken off where the replica stops, between two of its reads or computations. Nothing of the
-// stage is committed then, and the machine applies nothing more. Raft goes on to believe that it has applied the entries,
-// but nobody can see the difference: no reader is left, the machine sends and installs no snapshots, and the log store
-// takes no snapshot record that is ahead of the engine. The next start of the replica applies the entries again.
+// A write that takes long is broken off where the replica stops, between two of its reads or computations. Nothing of
+// the stage is committed then, and the machine applies nothing more. Raft goes on to believe that it has applied the
+// entries, but nobody can see the difference: no reader is left, the machine sends and installs no snapshots, and the
+// log store takes no snapshot record that is ahead of the engine. The next start of the replica applies the entries
+// again.
 //
 // Stages are committed without sync. The Raft log is in the same WAL: a crash can only lose the last writes to the
 // data, and the log replays these. Replicas may end their stages at different calls, since no call depends on that.

@@ -36,9 +36,9 @@ func longCall(random *rand.Rand) [][]byte {
 	return words(fmt.Sprintf("zrangestore {foo}z%d {foo}z%d 0 -1", to, a))
 }
 
-// TestBrokenOff applies one random log of long calls. The model is never stopped. The other replica is stopped again and
-// again while it applies: it breaks off in the middle of a call, has nothing of its stage committed, and goes on from
-// there when it starts again. Both hold the same in the end.
+// TestBrokenOff applies one random log of long calls. The model is never stopped. The other replica is stopped again
+// and again while it applies: it breaks off in the middle of a call, has nothing of its stage committed, and goes on
+// from there when it starts again. Both hold the same in the end.
 func TestBrokenOff(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

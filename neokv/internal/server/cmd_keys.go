@@ -239,10 +239,10 @@ func (c *conn) keyspace() []string {
 }
 
 // Cursors of SCAN have 53 bits, since many clients take them for doubles: the slot to go on with, and above its 14 bits
-// a place in the slot, 0 for its beginning. Only slots of more than redis.WholeSlotKeys keys are returned in parts. SCAN
-// goes through such a slot in the order of a hash of the keys, and the place is the smallest hash that is not returned
-// yet. So a cursor means the same to all servers at all times; nothing has to be remembered, and no key has to stay.
-// Keys of the same hash come together.
+// a place in the slot, 0 for its beginning. Only slots of more than redis.WholeSlotKeys keys are returned in parts.
+// SCAN goes through such a slot in the order of a hash of the keys, and the place is the smallest hash that is not
+// returned yet. So a cursor means the same to all servers at all times; nothing has to be remembered, and no key has to
+// stay. Keys of the same hash come together.
 //
 // The keys are not stored in the order of that hash. So each part is searched for in the whole slot. A part has so many
 // keys that there are about slotParts of them at most.

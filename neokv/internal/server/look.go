@@ -11,8 +11,8 @@ import (
 )
 
 // This file ends reads that take long: because their client is gone, because the server closes, or because they take
-// longer than redis.command_time. The store that a read reads from ends it, too, when the store stops or fails; then the
-// read is tried again elsewhere.
+// longer than redis.command_time. The store that a read reads from ends it, too, when the store stops or fails; then
+// the read is tried again elsewhere.
 
 // errGone ends a call for which nobody waits any more. Its connection is closed.
 var errGone = errors.New("nobody waits for the reply")
@@ -25,8 +25,8 @@ const (
 	halfClosed = time.Second
 )
 
-// look returns why the call that the connection runs must end, nil if it may go on. engine.Work calls it about once in a
-// millisecond of work. The time of a call begins with its first look.
+// look returns why the call that the connection runs must end, nil if it may go on. engine.Work calls it about once in
+// a millisecond of work. The time of a call begins with its first look.
 func (c *conn) look() error {
 	if c.killed.Load() {
 		return errGone

@@ -17,12 +17,13 @@ import (
 // This file has RANDOMKEY. Keys may lie anywhere: all in one slot, or spread over all of them. So a server counts the
 // keys of each region once, in stretches of some 128 keys, and remembers where the stretches begin and how many keys
 // they had. A draw chooses a stretch by its number of keys, walks over it, and chooses one of the keys that it has now.
-// If these are fewer than there were, the draw counts only with the probability present/remembered, else it begins anew.
-// So each key has the same chance, whatever has been deleted; and the stretch has its present number from then on.
+// If these are fewer than there were, the draw counts only with the probability present/remembered, else it begins
+// anew. So each key has the same chance, whatever has been deleted; and the stretch has its present number from then
+// on.
 //
 // Keys that are new to a stretch share its chance with the others. To bound that, a region is counted anew when half as
-// many keys may have come or gone as it had. Then of n remembered keys at least n/2 are still there, among at most 3n/2:
-// none is more than three times as likely as the mean.
+// many keys may have come or gone as it had. Then of n remembered keys at least n/2 are still there, among at most
+// 3n/2: none is more than three times as likely as the mean.
 
 const (
 	stretchKeys     = 128  // keys of a stretch, at first
