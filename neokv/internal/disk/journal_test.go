@@ -400,7 +400,7 @@ func TestJournalOutlivesAStore(t *testing.T) {
 				for life := range lives {
 					must(t, w.fs.Share(c.journal, w.id, w.dir()))
 					left := make(chan *FS, 1)
-					at := 1 + w.random.Int64N(300)
+					at := w.fs.begun.Load() + 1 + w.random.Int64N(300)
 					w.fs.Hook(BeforeSync, func(n int64) {
 						if n == at {
 							left <- w.fs.Crash([]int{0, 50, 100}[life%3], w.random)
