@@ -46,8 +46,8 @@ type Config struct {
 	// Discard lets Start empty a folder that was not closed cleanly while engine.wal_sync was none, since its data may
 	// be torn. Without Discard, Start refuses such a folder.
 	Discard bool
-	// NoSockets opens no ports: clients reach the cluster by Dial only. The names in its addresses have none in DNS, so
-	// that a client that dials them otherwise finds nobody.
+	// NoSockets opens no ports: clients reach the cluster by Dial only. Its addresses are such that a client
+	// which dials them otherwise fails at once.
 	NoSockets bool
 	// Bind is the IP address of the ports, 127.0.0.1 if empty. An address beyond loopback needs redis.requirepass,
 	// and an unspecified one such as 0.0.0.0 needs redis.advertise_ip too.

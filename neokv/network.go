@@ -64,9 +64,12 @@ func (e *PortsTakenError) Error() string {
 func (c *Cluster) listenAll() ([]net.Listener, error) {
 	addrs := make([]*string, 0, len(c.nodes)+1)
 	for i, n := range c.nodes {
-		addrs, n.addr = append(addrs, &n.addr), c.address(n.id.RaftAddress(), c.config.Port, i)
+		addrs, n.addr = append(addrs, &n.addr), c.address(c.config.Port, i)
 	}
-	addrs, c.proxyAddr = append(addrs, &c.proxyAddr), c.address("proxy", c.config.ProxyPort, 0)
+	addrs, c.proxyAddr = append(addrs, &c.proxyAddr), c.address(c.config.ProxyPort, 0)
+	if c.config.NoSockets && c.config.ProxyPort == 0 {
+		c.proxyAddr = c.address(0, 99)
+	}
 	if c.config.NoSockets {
 		return make([]net.Listener, len(addrs)), nil
 	}
@@ -81,17 +84,23 @@ func (c *Cluster) listenAll() ([]net.Listener, error) {
 	return all, nil
 }
 
+// noSocket is the host of addresses without sockets: no system connects to it.
+const noSocket = "255.255.255.255"
+
 // address returns the address of the i-th port from port on; 0 stands for free ones.
 //
-// Without sockets nobody can resolve it: invalid is a domain that nobody has (RFC 6761). Nobody even asks for it, since
-// a name in DNS has no parentheses: go-redis looks its addresses up although it has a dialer, and a question that
-// nobody answers would hold up a bubble of testing/synctest. Clusters have names of their own, by their seeds, since
-// the resolver shares a look-up of one name between bubbles, which ends the process.
-func (c *Cluster) address(name string, port, i int) string {
+// Without sockets the host is an IP address, and no name that nobody can resolve: go-redis looks names up although it
+// has a dialer, and the first look-up of a process in a bubble of testing/synctest ends the process at the next one
+// elsewhere.
+func (c *Cluster) address(port, i int) string {
 	host := c.config.Bind
 	if c.config.NoSockets {
-		host, port = fmt.Sprintf("%s.(no-sockets).%x.neokv.invalid", name, c.config.Seed), max(port, 1)
-	} else if port > 0 {
+		host = noSocket
+		if port == 0 {
+			port = 1
+		}
+	}
+	if port > 0 {
 		port += i
 	}
 	return net.JoinHostPort(host, strconv.Itoa(port))

@@ -101,7 +101,7 @@ func TestABTargets(t *testing.T) {
 		}, nil, nil)
 	}
 	args := []string{"ab", "--a", addrs[0], "--b", addrs[1], "--workload", "set", "--rounds", "1", "--block", "100ms",
-		"--warmup", "0s", "--records", "10", "--clients", "2", "--out", "run.jsonl"}
+		"--warmup", "0s", "--records", "10", "--clients", "2", "--out", "run.jsonl", "--force"}
 	got := neokvRun(t, nil, append(args, "--set", "load.password=pw")...)
 	if got.status != statusDone || !strings.Contains(got.stdout, "throughput") {
 		t.Errorf("%+v", got)

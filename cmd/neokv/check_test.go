@@ -153,7 +153,7 @@ func TestCheckRefuses(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	for _, want := range []string{
-		"result.jsonl: not a baseline", "--max-regression 5: want a share", "--only all: want counts or timed",
+		"result.jsonl: this is a file of bench", "--max-regression 5: want a share", "--only all: want counts or timed",
 		"--budget 0s: want", "--format xml: want", "unknown setting: a.b", "--env X: want", "--against redis=none: want",
 		"--inconclusive maybe: want pass or fail", "result.jsonl: line 1: not a line of a history",
 	} {

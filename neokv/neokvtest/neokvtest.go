@@ -29,7 +29,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"neokv.dev/neokv"
 	"neokv.dev/neokv/fault"
@@ -207,8 +206,6 @@ func (c *TestCluster) Client(t testing.TB) *redis.ClusterClient {
 	cluster.Store(c.Cluster)
 	client := redis.NewClusterClient(&redis.ClusterOptions{
 		Addrs: c.Addrs(), Password: c.Settings().Redis.RequirePass,
-		// Else the client looks names up, to ask for notices that no store gives.
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) {
 			if c := cluster.Load(); c != nil {
 				return c.Dial(ctx, addr)

@@ -144,7 +144,7 @@ func TestSortMemory(t *testing.T) {
 
 	// More elements than there is memory for: the record says so, and none is read.
 	d.plant("{a}many", keys.Metadata{Type: keys.Set, Version: 1, Size: 1 << 40})
-	d.scenario("sort {a}many => " + errSortMemory + "\nsort {a}many alpha store {a}d => " + errSortMemory)
+	d.scenario("sort {a}many => " + errSortMemory + "\nsort {a}many alpha store {a}d => " + string(errWriteLimit))
 }
 
 // BenchmarkSort sorts lists of random numbers.
