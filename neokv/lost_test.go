@@ -60,7 +60,7 @@ func (l *lostCluster) use(t *testing.T, c *Cluster) {
 		l.write(t, c, 12)
 	}
 	do(t, c, "restart 3")
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if err := c.WaitHealthy(ctx); err != nil {
 		t.Fatal(err)
@@ -104,7 +104,7 @@ func (l *lostCluster) missing(t *testing.T, c *Cluster) (n int) {
 
 // open starts the cluster. Its error is that of a start that was refused.
 func (l *lostCluster) open(t *testing.T) (*Cluster, error) {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	return Start(ctx, l.config)
 }
@@ -168,6 +168,9 @@ func (p *lostPart) stores() [][]int {
 // stores, after a clean stop and after a power cut, with the logs apart and together. The cluster has all acknowledged
 // writes, or it does not start.
 func TestLostParts(t *testing.T) {
+	if raceBuild {
+		t.Skip("it starts a hundred clusters, one at a time: under the race detector that takes minutes and shows it nothing new")
+	}
 	for _, apart := range []bool{false, true} {
 		for _, clean := range []bool{true, false} {
 			t.Run(fmt.Sprintf("apart=%v,clean=%v", apart, clean), func(t *testing.T) {
@@ -304,6 +307,9 @@ func (l *lostCluster) look(t *testing.T, found *outcomes) {
 // TestDamagedParts cuts each kind of file short, and flips bytes in it: in one store and in all, after a clean stop and
 // after a power cut. That stays the store's, or the cluster does not start. Nothing ends the process.
 func TestDamagedParts(t *testing.T) {
+	if raceBuild {
+		t.Skip("it starts a hundred clusters, one at a time: under the race detector that takes minutes and shows it nothing new")
+	}
 	for _, clean := range []bool{true, false} {
 		t.Run(fmt.Sprintf("clean=%v", clean), func(t *testing.T) {
 			l := newLostCluster(t, false)
@@ -430,7 +436,7 @@ func TestLostAtRunTime(t *testing.T) {
 
 func (l *lostCluster) healthy(t *testing.T, c *Cluster) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if err := c.WaitHealthy(ctx); err != nil {
 		t.Error(err)
