@@ -110,10 +110,10 @@ type Tick struct {
 	Elapsed, Total time.Duration // of the phase; Total is 0 where the end is not a matter of time
 	// In a phase that writes or reads back all records, Items says how many there are and Reached how many are done.
 	Items, Reached uint64
-	PerSecond      float64       // of all groups of clients
-	P50, P99       time.Duration // of the first group: response time in an open loop, else service time
-	Errors         int64         // of all groups since the last tick
-	Behind         int64         // of all groups in an open loop: operations due and not sent
+	PerSecond      float64          // of all groups of clients
+	P50, P99       results.Quantile // of the first group: response time in an open loop, else service time
+	Errors         int64            // of all groups since the last tick, those without an answer included
+	Behind         int64            // of all groups in an open loop: operations due and not sent
 	// Interval is what there is of the time since the last tick, and Nodes what bench knows of each node. Nobody
 	// changes them afterwards.
 	Interval results.Interval
@@ -139,9 +139,7 @@ func (t Tick) String() string {
 			results.Count(int64(t.PerSecond)))
 	} else {
 		fmt.Fprintf(&b, "%s %.0f of %.0f s, %s ops/s, p50 %s, p99 %s", t.Phase, min(t.Elapsed, t.Total).Seconds(),
-			t.Total.Seconds(),
-			results.Count(int64(t.PerSecond)), results.Micros(t.P50.Microseconds()),
-			results.Micros(t.P99.Microseconds()))
+			t.Total.Seconds(), results.Count(int64(t.PerSecond)), t.P50, t.P99)
 	}
 	if t.Errors > 0 {
 		fmt.Fprintf(&b, ", %s errors", results.Count(t.Errors))
@@ -505,10 +503,10 @@ func (r *run) measure(ctx context.Context, s *results.Summary, pace func(*loadGr
 	took, err := r.phase(ctx, (*worker).send, segments...)
 	r.following.Wait()
 	s.Seconds, s.Work, s.Events = took.Seconds(), r.measured.work, r.events(0)
-	late := newTally(0)
+	var late results.Distribution
 	for i, g := range r.groups {
 		s.Groups[i].GroupStats = g.stats(measured, s.Seconds)
-		mergeHistogram(&late.late, g.total.late)
+		late.Merge(g.total.late)
 	}
 	if took == 0 {
 		return err

@@ -62,12 +62,11 @@ func (c generatorClock) since(before generatorClock) (l results.GeneratorLoad) {
 }
 
 // lateness returns how late operations left.
-func lateness(t *tally) *results.Latency {
-	if t.late == nil || t.late.TotalCount() == 0 {
-		return nil
+func lateness(late results.Distribution) *results.Latency {
+	if l := late.Latency(false); l.Known() {
+		return &l
 	}
-	l := results.LatencyOf(t.late, false)
-	return &l
+	return nil
 }
 
 // Bounds from which on a run says that its figures are not those of the target alone.
@@ -88,9 +87,9 @@ func saturation(l results.GeneratorLoad, inProcess bool, cores int) (warnings []
 	if !inProcess && l.Cores >= busyGenerator*float64(cores) {
 		warn("the load generator was saturated, it used %.2f of %d cores: the target may give more", l.Cores, cores)
 	}
-	if l.Late != nil && l.Late.P99 >= lateGenerator.Microseconds() {
+	if l.Late != nil && l.Late.P99.US >= lateGenerator.Microseconds() {
 		warn("the load generator was late: of operations whose client was free one in a hundred left %s or more after "+
-			"its intended start, which is in its response time", results.Micros(l.Late.P99))
+			"its intended start, which is in its response time", l.Late.P99)
 	}
 	return warnings
 }

@@ -46,7 +46,7 @@ func TestGeneratorReadsItself(t *testing.T) {
 
 // Who was the bottleneck, and what else makes figures doubtful.
 func TestWarnings(t *testing.T) {
-	late := func(p99 int64) *results.Latency { return &results.Latency{P99: p99} }
+	late := func(p99 int64) *results.Latency { return &results.Latency{P99: results.Quantile{US: p99}} }
 	for _, c := range []struct {
 		name      string
 		load      results.GeneratorLoad
@@ -118,7 +118,7 @@ func TestRateIsKept(t *testing.T) {
 					g.Ledger.Offered != g.Total.Count || s.Seconds < 10 || s.Seconds > 10.01 {
 					t.Errorf("%+v in %g s, want %g; %v", g.Ledger, s.Seconds, c.want, s.Warnings)
 				}
-				if l := s.Generator.Late; l == nil || l.Max > 1 {
+				if l := s.Generator.Late; l == nil || l.Max.US > 1 {
 					t.Errorf("late by %+v, want 1 us, to which times are rounded up", l)
 				}
 			})

@@ -105,7 +105,7 @@ func (g *loadGroup) stats(seg *phaseSegment, seconds float64) results.GroupStats
 // leaveOut removes the commands that a recording does not have.
 func (g *loadGroup) leaveOut(s *results.GroupStats) {
 	if g.feed != nil {
-		s.Ops = slices.DeleteFunc(s.Ops, func(op results.OpStats) bool { return op.Count+op.Errors == 0 })
+		s.Ops = slices.DeleteFunc(s.Ops, func(op results.OpStats) bool { return op.Due() == 0 })
 	}
 }
 

@@ -313,24 +313,21 @@ func (r *run) second(seg *phaseSegment, from, now time.Duration, clock generator
 	if last {
 		due = r.halted
 	}
-	late := newTally(0)
+	var late results.Distribution
 	for i, g := range r.groups {
-		mergeHistogram(&late.late, g.second.late)
+		late.Merge(g.second.late)
 		s := g.tick(seg, due-seg.start, iv.Seconds, !last)
 		iv.Groups = append(iv.Groups, s)
 		if seg.loads[i].ops == nil {
 			continue
 		}
 		t.PerSecond += s.Total.PerSecond
-		t.Errors += s.Total.Errors
+		t.Errors += s.Total.Errors + s.Total.Unanswered
 		t.Behind += g.behind
 		t.answers += s.Total.Count
-		if t.P99 == 0 {
-			l := s.Total.Service
-			if s.Total.Response != nil {
-				l = *s.Total.Response
-			}
-			t.P50, t.P99 = time.Duration(l.P50)*time.Microsecond, time.Duration(l.P99)*time.Microsecond
+		if t.P99.US == 0 {
+			l := s.Total.Latency()
+			t.P50, t.P99 = l.P50, l.P99
 		}
 	}
 	timeout := sampleTimeout
@@ -381,9 +378,9 @@ func (r *run) report(seg *phaseSegment, from, tick, now time.Duration, lastSecon
 	iv := lastSecond
 	if from != tick {
 		iv = r.newInterval(seg, from, now)
-		late := newTally(0)
+		var late results.Distribution
 		for _, g := range r.groups {
-			mergeHistogram(&late.late, g.span.late)
+			late.Merge(g.span.late)
 			iv.Groups = append(iv.Groups, g.interval(seg, iv.Seconds))
 		}
 		iv.Work, iv.Events = r.span.work, r.span.events

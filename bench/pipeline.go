@@ -125,15 +125,17 @@ func (w *worker) waiting() bool {
 	return slices.ContainsFunc(w.aside, func(a asideBatch) bool { return len(a.batch) > 0 })
 }
 
-// abandon ends the operations that are set aside without sending them, and returns how many there were.
-func (w *worker) abandon() (n int64) {
+// abandon ends the operations that are set aside without sending them, and tells drop, unless it is nil.
+func (w *worker) abandon(drop func(op uint8, due time.Duration)) {
 	for ; w.waiting(); w.reset() {
 		w.pickUp()
 		for i := range w.batch {
-			w.batch[i].failure = cutOff
-			w.ended(&w.batch[i])
+			p := &w.batch[i]
+			p.failure = cutOff
+			w.ended(p)
+			if drop != nil {
+				drop(p.op, p.planned)
+			}
 		}
-		n += int64(len(w.batch))
 	}
-	return n
 }

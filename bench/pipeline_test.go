@@ -46,7 +46,9 @@ func TestOneNode(t *testing.T) {
 	if len(used) != 3 || used[0] < 20 || used[1] < 20 || used[2] < 20 {
 		t.Errorf("pipelines of the nodes: %v", used)
 	}
-	if !w.waiting() || w.abandon() == 0 || w.waiting() {
+	abandoned := 0
+	waited := w.waiting()
+	if w.abandon(func(uint8, time.Duration) { abandoned++ }); !waited || abandoned == 0 || w.waiting() {
 		t.Error("operations that are set aside are not abandoned")
 	}
 	if n := testing.AllocsPerRun(100, w.pipeline); n > 0 {

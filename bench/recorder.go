@@ -6,8 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
-
 	"neokv.dev/results"
 	"neokv.dev/workloads"
 )
@@ -18,18 +16,18 @@ type tally struct {
 	ops                  []opTally     // by operation
 	errors               map[string]int64
 	moved, asked, resent int64
-	begun                int64 // operations that the worker took up
-	dropped              int64 // operations that it gave up before it sent them
-	answers              int64
-	serviceSum           time.Duration           // of the answers
-	late                 *hdrhistogram.Histogram // how late operations left whose worker was free; made at the first
+	begun                int64                // operations that the worker took up
+	dropped              int64                // operations that it gave up before it sent them
+	answers              int64                // without errors
+	serviceSum           time.Duration        // of the answers
+	late                 results.Distribution // how late operations left whose worker was free
 	// held is how many operations the worker had taken up that had not ended, at its last word; -1 without one.
 	held int64
 }
 
 type opTally struct {
-	errors, misses    int64
-	service, response *hdrhistogram.Histogram // made at the first value
+	errors, unanswered, misses int64
+	service, response          results.Distribution
 }
 
 func newTally(ops int) *tally {
@@ -41,15 +39,9 @@ func (t *tally) add(op uint8, service, response time.Duration, miss bool) {
 	t.answers++
 	t.serviceSum += service
 	o := &t.ops[op]
-	if o.service == nil {
-		o.service = results.NewHistogram()
-	}
-	results.Record(o.service, service)
+	o.service.Answer(service)
 	if response >= 0 {
-		if o.response == nil {
-			o.response = results.NewHistogram()
-		}
-		results.Record(o.response, response)
+		o.response.Answer(response)
 	}
 	if miss {
 		o.misses++
@@ -57,17 +49,42 @@ func (t *tally) add(op uint8, service, response time.Duration, miss bool) {
 }
 
 // left counts an operation that left late by some time, though its worker was free.
-func (t *tally) left(late time.Duration) {
-	if t.late == nil {
-		t.late = results.NewHistogram()
+func (t *tally) left(late time.Duration) { t.late.Answer(late) }
+
+// fail counts a failed operation. The times are those that it had waited: service is negative if it was not sent, and
+// response in a closed loop.
+func (t *tally) fail(op uint8, kind string, service, response time.Duration) {
+	t.errors[kind]++
+	o := &t.ops[op]
+	if maybeDone(kind) {
+		o.unanswered++
+	} else {
+		o.errors++
 	}
-	results.Record(t.late, late)
+	o.censor(service, response)
 }
 
-// fail counts a failed operation.
-func (t *tally) fail(op uint8, kind string) {
-	t.ops[op].errors++
-	t.errors[kind]++
+// leave counts an operation that was in flight when the run closed its connection.
+func (t *tally) leave(op uint8, service, response time.Duration) {
+	t.ops[op].unanswered++
+	t.ops[op].censor(service, response)
+}
+
+// drop counts an operation that was given up before it was sent. In a closed loop it was not due.
+func (t *tally) drop(op uint8, service, response time.Duration) {
+	t.dropped++
+	if response >= 0 {
+		t.leave(op, service, response)
+	}
+}
+
+func (o *opTally) censor(service, response time.Duration) {
+	if service >= 0 {
+		o.service.Censor(service)
+	}
+	if response >= 0 {
+		o.response.Censor(response)
+	}
 }
 
 // merge adds another tally's figures to this one, without held.
@@ -84,41 +101,27 @@ func (t *tally) merge(from *tally) {
 	t.begun += from.begun
 	t.answers += from.answers
 	t.serviceSum += from.serviceSum
-	mergeHistogram(&t.late, from.late)
+	t.late.Merge(from.late)
 	t.dropped += from.dropped
 }
 
 func (o *opTally) merge(from *opTally) {
 	o.errors += from.errors
+	o.unanswered += from.unanswered
 	o.misses += from.misses
-	mergeHistogram(&o.service, from.service)
-	mergeHistogram(&o.response, from.response)
-}
-
-func mergeHistogram(into **hdrhistogram.Histogram, from *hdrhistogram.Histogram) {
-	if from == nil || from.TotalCount() == 0 {
-		return
-	}
-	if *into == nil {
-		*into = results.NewHistogram()
-	}
-	(*into).Merge(from)
+	o.service.Merge(from.service)
+	o.response.Merge(from.response)
 }
 
 // reset empties the tally and keeps its memory.
 func (t *tally) reset() {
 	for i := range t.ops {
 		o := &t.ops[i]
-		o.errors, o.misses = 0, 0
-		for _, h := range []*hdrhistogram.Histogram{o.service, o.response} {
-			if h != nil && h.TotalCount() > 0 {
-				h.Reset()
-			}
-		}
+		o.errors, o.unanswered, o.misses = 0, 0, 0
+		o.service.Reset()
+		o.response.Reset()
 	}
-	if t.late != nil && t.late.TotalCount() > 0 {
-		t.late.Reset()
-	}
+	t.late.Reset()
 	clear(t.errors)
 	t.answers, t.serviceSum = 0, 0
 	t.moved, t.asked, t.resent, t.begun, t.dropped, t.held = 0, 0, 0, 0, 0, -1
@@ -159,17 +162,13 @@ func (t *tally) stats(ops []workloads.Op, seconds float64) results.GroupStats {
 }
 
 func (o *opTally) stats(name string, seconds float64, encode bool) results.OpStats {
-	s := results.OpStats{Name: name, Errors: o.errors, Misses: o.misses}
-	if o.service == nil || o.service.TotalCount() == 0 {
-		return s
-	}
-	s.Count = o.service.TotalCount()
+	s := results.OpStats{Name: name, Errors: o.errors, Unanswered: o.unanswered, Misses: o.misses,
+		Service: o.service.Latency(encode)}
+	s.Count, _ = o.service.Count()
 	if seconds > 0 {
 		s.PerSecond = float64(s.Count) / seconds
 	}
-	s.Service = results.LatencyOf(o.service, encode)
-	if o.response != nil && o.response.TotalCount() > 0 {
-		l := results.LatencyOf(o.response, encode)
+	if l := o.response.Latency(encode); l.Known() {
 		s.Response = &l
 	}
 	return s

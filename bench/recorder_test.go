@@ -24,16 +24,16 @@ func TestTallyMerge(t *testing.T) {
 			op := uint8(rng.IntN(2))
 			part.begun++
 			whole.begun++
+			service := time.Duration(rng.ExpFloat64() * float64(time.Millisecond))
 			if rng.IntN(20) == 0 {
-				part.dropped++
-				whole.dropped++
+				part.drop(op, -1, service)
+				whole.drop(op, -1, service)
 				continue
 			}
-			service := time.Duration(rng.ExpFloat64() * float64(time.Millisecond))
 			if rng.IntN(10) == 0 {
 				kind := []string{"timeout", "TRYAGAIN"}[rng.IntN(2)]
-				part.fail(op, kind)
-				whole.fail(op, kind)
+				part.fail(op, kind, service, 2*service)
+				whole.fail(op, kind, service, 2*service)
 				continue
 			}
 			miss := rng.IntN(5) == 0
@@ -60,10 +60,11 @@ func TestTallyMerge(t *testing.T) {
 	if got, want := merged.stats(ops, 2), whole.stats(ops, 2); !reflect.DeepEqual(got, want) {
 		t.Errorf("seed %d: merged %+v, want %+v", seed, got, want)
 	}
-	if merged.late.TotalCount() != whole.late.TotalCount() || merged.serviceSum != whole.serviceSum ||
+	late, _ := merged.late.Count()
+	if want, _ := whole.late.Count(); late != want || merged.serviceSum != whole.serviceSum ||
 		merged.answers != whole.answers {
-		t.Errorf("seed %d: merged %d late, %s of %d; want %d, %s of %d", seed, merged.late.TotalCount(), merged.serviceSum,
-			merged.answers, whole.late.TotalCount(), whole.serviceSum, whole.answers)
+		t.Errorf("seed %d: merged %d late, %s of %d; want %d, %s of %d", seed, late, merged.serviceSum, merged.answers, want,
+			whole.serviceSum, whole.answers)
 	}
 	merged.reset()
 	if g := merged.stats(ops, 2); g.Total != (results.OpStats{Name: "total"}) || len(g.Kinds) > 0 || g.Moved > 0 ||

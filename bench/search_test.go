@@ -134,9 +134,9 @@ func TestFindMax(t *testing.T) {
 			t.Errorf("best %g, confirmed %v, measured at %g, breaks at %g", c.Best, c.Confirmed, c.Measured, c.Breaks)
 		}
 		g := s.Groups[0]
-		if off := float64(g.Total.Count)/(5*c.Best) - 1; off < -0.1 || off > 0.1 || g.Total.Response.P99 >= 20_000 ||
+		if off := float64(g.Total.Count)/(5*c.Best) - 1; off < -0.1 || off > 0.1 || g.Total.Response.P99.US >= 20_000 ||
 			s.Groups[1].Total.Count != 50 {
-			t.Errorf("the run at %g: %+v, p99 %d us", c.Best, g.Ledger, g.Total.Response.P99)
+			t.Errorf("the run at %g: %+v, p99 %d us", c.Best, g.Ledger, g.Total.Response.P99.US)
 		}
 		var phases []string
 		for _, iv := range rec.Intervals {

@@ -99,12 +99,15 @@ func (t sloTerm) check(all *opTally, l results.Ledger) (got string, holds bool) 
 		share := float64(l.Errors+l.Unknown) / float64(max(1, l.OK+l.Errors+l.Unknown))
 		got, order = fmt.Sprintf("%.3g %% errors", 100*share), cmp.Compare(share, t.share)
 	} else {
-		times := cmp.Or(all.response, all.service)
-		if times == nil {
+		times := all.response
+		if times == (results.Distribution{}) {
+			times = all.service
+		}
+		if times.Waited() == nil {
 			return "no answer", false
 		}
-		us := times.ValueAtPercentile(t.percentile)
-		got, order = results.Micros(us), cmp.Compare(time.Duration(us)*time.Microsecond, t.time)
+		got = times.Quantiles(t.percentile)[0].String()
+		order = cmp.Compare(times.AtMost(t.percentile), t.time)
 	}
 	return got, order < 0 || order == 0 && t.orEqual
 }

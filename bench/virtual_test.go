@@ -250,11 +250,11 @@ func above(t *testing.T, l *results.Latency, bound time.Duration) (n int64) {
 	if l == nil {
 		t.Fatal("no latency recorded")
 	}
-	h, err := l.Histogram()
+	d, err := l.Distribution()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, b := range h.Distribution() {
+	for _, b := range d.Waited().Distribution() {
 		if b.From > bound.Microseconds() {
 			n += b.Count
 		}
@@ -293,12 +293,12 @@ func TestOpenLoopShowsStall(t *testing.T) {
 		if n := above(t, &s.Groups[0].Total.Service, 500*time.Millisecond); n != clients {
 			t.Errorf("service time: %d operations above 500 ms, want %d", n, clients)
 		}
-		if top := time.Duration(s.Groups[0].Total.Response.Max) * time.Microsecond; top < 1900*time.Millisecond ||
+		if top := time.Duration(s.Groups[0].Total.Response.Max.US) * time.Microsecond; top < 1900*time.Millisecond ||
 			top > 2100*time.Millisecond {
 			t.Errorf("response time: at most %s, want about 2s", top)
 		}
-		if s.Groups[0].Total.Service.P50 > 1100 || s.Groups[0].Total.Service.P50 < 900 {
-			t.Errorf("service time: median %d us, want 1000", s.Groups[0].Total.Service.P50)
+		if s.Groups[0].Total.Service.P50.US > 1100 || s.Groups[0].Total.Service.P50.US < 900 {
+			t.Errorf("service time: median %d us, want 1000", s.Groups[0].Total.Service.P50.US)
 		}
 		// The stall's second shows a backlog, the last none, and the seconds add up.
 		var sum, behind int64
@@ -349,9 +349,9 @@ func TestCoordinatedOmission(t *testing.T) {
 				t.Errorf("service time: %d operations above %s, want 1", n, bound)
 			}
 		}
-		if g.Count != 10*rate || g.Response.P99 < 100_000 || g.Service.P99 > 1100 {
+		if g.Count != 10*rate || g.Response.P99.US < 100_000 || g.Service.P99.US > 1100 {
 			t.Errorf("%d operations, response p99 %d us, service p99 %d us; want the stall in the first alone", g.Count,
-				g.Response.P99, g.Service.P99)
+				g.Response.P99.US, g.Service.P99.US)
 		}
 	})
 }
@@ -398,22 +398,22 @@ func TestWarmup(t *testing.T) {
 			t.Fatal(err)
 		}
 		g := s.Groups[0]
-		if g.Total.Service.Max > 11_000 || g.Total.Count < 496 || g.Total.Count > 504 || s.Seconds < 2.5 ||
+		if g.Total.Service.Max.US > 11_000 || g.Total.Count < 496 || g.Total.Count > 504 || s.Seconds < 2.5 ||
 			s.Seconds > 2.52 {
 			t.Errorf("summary of the run: %d operations in %g s, at most %d us", g.Total.Count, s.Seconds,
-				g.Total.Service.Max)
+				g.Total.Service.Max.US)
 		}
 		var phases []string
 		warm := results.Latency{}
 		for _, iv := range rec.Intervals {
 			phases = append(phases, fmt.Sprintf("%s %g+%.1f", iv.Phase, iv.Since, iv.Seconds))
 			if iv.Phase == results.PhaseWarmup {
-				warm.Max = max(warm.Max, iv.Groups[0].Total.Service.Max)
+				warm.Max.US = max(warm.Max.US, iv.Groups[0].Total.Service.Max.US)
 			}
 		}
 		if want := "warmup 0+1.0, warmup 1+1.0, run 0+1.0, run 1+1.0, run 2+0.5"; strings.Join(phases, ", ") != want ||
-			warm.Max < 290_000 {
-			t.Errorf("intervals %v, want %s; warm-up at most %d us", phases, want, warm.Max)
+			warm.Max.US < 290_000 {
+			t.Errorf("intervals %v, want %s; warm-up at most %d us", phases, want, warm.Max.US)
 		}
 	})
 }
@@ -473,8 +473,8 @@ func TestConnectionsLostAndMadeAgain(t *testing.T) {
 			t.Errorf("errors %v, want %d to %d of kind %s", s.Groups[0].Kinds, clients, 6*clients, kindConnection)
 		}
 		g := s.Groups[0]
-		if g.Total.Errors != g.Kinds[kindConnection] || s.FirstErrors[kindConnection] == "" {
-			t.Errorf("%d errors in total, kinds %v, first %v", g.Total.Errors, g.Kinds, s.FirstErrors)
+		if g.Total.Unanswered != g.Kinds[kindConnection] || s.FirstErrors[kindConnection] == "" {
+			t.Errorf("%d unanswered in total, kinds %v, first %v", g.Total.Unanswered, g.Kinds, s.FirstErrors)
 		}
 		if s.Groups[0].Total.Count < 800 || s.Groups[0].Ops[0].Misses > 0 {
 			t.Errorf("%d operations, %d misses", s.Groups[0].Total.Count, s.Groups[0].Ops[0].Misses)
@@ -608,7 +608,7 @@ func TestSilentServer(t *testing.T) {
 			s, err := Run(ctx, usual(o), results.NewWriter(io.Discard))
 			g, took := s.Groups[0], time.Since(start)
 			if err != nil || s.Interrupted != (c.interrupt < c.duration) || took > c.atMost ||
-				g.Kinds[kindTimeout] != c.timeouts || g.Total.Errors != c.timeouts || g.Ledger.InFlight != c.inFlight ||
+				g.Kinds[kindTimeout] != c.timeouts || g.Total.Unanswered != c.timeouts+c.inFlight || g.Ledger.InFlight != c.inFlight ||
 				g.Total.Count == 0 || g.Ledger.Balance(0) != 0 {
 				t.Errorf("%s of %s: after %s: error %v, interrupted %v, errors %v, %+v", c.interrupt, c.duration, took,
 					err, s.Interrupted, g.Kinds, g.Ledger)
@@ -680,7 +680,7 @@ func TestReplay(t *testing.T) {
 			if took := time.Duration(s.Seconds * float64(time.Second)); took < want || took > want+10*time.Millisecond {
 				t.Errorf("speed %g: took %s, want %s", speed, took, want)
 			}
-			if (g.Total.Response == nil) != (speed == 0) || g.Total.Response != nil && g.Total.Response.Max > 1100 {
+			if (g.Total.Response == nil) != (speed == 0) || g.Total.Response != nil && g.Total.Response.Max.US > 1100 {
 				t.Errorf("speed %g: response time %+v", speed, g.Total.Response)
 			}
 			if !slices.Contains(s.Warnings, `the replay leaves out 1 "multi"`) {

@@ -66,7 +66,7 @@ type sentOp struct {
 	texts     [][]byte // the last reply, if that was an array and keep is set; nil for null
 	failure   string   // kind of error, empty if answered
 	// Instants since the run's epoch. planned is the intended start, negative in a closed loop. sent is zero until the
-	// operation is sent.
+	// operation is sent. done is when its last reply came, or when it failed.
 	planned, sent, done time.Duration
 }
 
@@ -194,7 +194,7 @@ func (w *worker) closed() {
 		w.exchange()
 		w.count()
 	}
-	w.abandon()
+	w.abandon(nil)
 }
 
 // opened sends each operation when it is due. Operations that have become due meanwhile go with it, up to the length of
@@ -236,13 +236,14 @@ func (w *worker) opened() {
 func (w *worker) giveUp(seg *phaseSegment) {
 	<-w.run.stop
 	t := w.rec.begin()
-	if aside := w.abandon(); t.segment == seg {
-		t.dropped += aside
-	}
-	for at, ok := w.starts.next(); ok && seg.start+at <= w.run.halted; at, ok = w.starts.next() {
+	drop := func(op uint8, due time.Duration) {
 		if t.segment == seg {
-			t.dropped++
+			t.drop(op, -1, w.run.halted-due)
 		}
+	}
+	w.abandon(drop)
+	for at, ok := w.starts.next(); ok && seg.start+at <= w.run.halted; at, ok = w.starts.next() {
+		drop(uint8(w.gen.Pick()), seg.start+at)
 		w.starts.advance()
 	}
 	w.rec.end()
@@ -254,7 +255,7 @@ func (w *worker) enter() *phaseSegment {
 		seg := w.rec.begin().segment
 		w.rec.end()
 		if seg != w.segment {
-			w.abandon()
+			w.abandon(nil)
 			w.segment, w.held = seg, 0
 			if table := seg.loads[w.group.number].table; table != nil {
 				w.starts = table.client(w.number)
@@ -338,7 +339,7 @@ func (w *worker) flush() {
 		p := &w.batch[i]
 		c, failure := w.connect(p)
 		if c == nil {
-			p.failure = failure
+			p.failure, p.done = failure, w.run.now()
 			continue
 		}
 		if len(c.queue) == 0 {
@@ -475,9 +476,10 @@ func (w *worker) broken(c *loadConn, k int, err error) {
 	case errors.Is(err, errProtocol):
 		kind = kindProtocol
 	}
+	now := w.run.now()
 	for _, i := range c.queue[k:] {
 		if i != askingReply {
-			w.batch[i].failure = kind
+			w.batch[i].failure, w.batch[i].done = kind, now
 		}
 	}
 	w.run.forget(c.nc)
@@ -553,22 +555,28 @@ func (w *worker) count() {
 	for i := range w.batch {
 		p := &w.batch[i]
 		w.ended(p)
-		if !own || p.failure == leftOpen {
+		if !own {
 			continue
 		}
-		w.held--
+		service, response := time.Duration(-1), time.Duration(-1)
+		if p.sent > 0 || p.failure == "" {
+			service = p.done - p.sent
+		}
+		if p.planned >= 0 {
+			response = p.done - p.planned
+		}
 		switch p.failure {
 		case "":
-			response := time.Duration(-1)
-			if p.planned >= 0 {
-				response = p.done - p.planned
-			}
-			t.add(p.op, p.done-p.sent, response, p.miss)
+			t.add(p.op, service, response, p.miss)
+		case leftOpen:
+			t.leave(p.op, service, response)
+			continue // still held
 		case cutOff:
-			t.dropped++
+			t.drop(p.op, service, response)
 		default:
-			t.fail(p.op, p.failure)
+			t.fail(p.op, p.failure, service, response)
 		}
+		w.held--
 	}
 	if own {
 		t.held = w.held

@@ -84,39 +84,41 @@ func (in *Incidents) Add(next Incidents) {
 // operationSum adds up the figures of an operation.
 type operationSum struct {
 	OpStats
-	service, response *hdrhistogram.Histogram
+	service, response Distribution
 }
 
 func (sum *operationSum) add(op OpStats) {
 	sum.Count += op.Count
 	sum.Errors += op.Errors
+	sum.Unanswered += op.Unanswered
 	sum.Misses += op.Misses
+	sum.Service.Censored += op.Service.Censored
 	for _, c := range op.clocks() {
 		into := &sum.service
 		if c.name == clockResponse {
 			into = &sum.response
 		}
-		if h, err := c.Histogram(); err == nil {
-			if *into == nil {
-				*into = NewHistogram()
-			}
-			(*into).Merge(h)
+		if d, err := c.Distribution(); err == nil {
+			into.Merge(d)
 		}
 	}
 }
 
-// stats returns the sum. A histogram that lacks values is left out.
+// stats returns the sum. A distribution that lacks values is left out.
 func (sum *operationSum) stats(seconds float64) OpStats {
 	op := sum.OpStats
 	if seconds > 0 {
 		op.PerSecond = float64(op.Count) / seconds
 	}
-	if h := sum.service; h != nil && h.TotalCount() == op.Count {
-		op.Service = LatencyOf(h, true)
+	service := op.Service.Censored
+	op.Service = Latency{}
+	if answered, censored := sum.service.Count(); answered == op.Count && censored == service {
+		op.Service = sum.service.Latency(true)
 	}
-	if h := sum.response; h != nil && h.TotalCount() == op.Count {
-		l := LatencyOf(h, true)
-		op.Response = &l
+	if answered, censored := sum.response.Count(); answered == op.Count && answered+censored == op.Due() {
+		if l := sum.response.Latency(true); l.Known() {
+			op.Response = &l
+		}
 	}
 	return op
 }
@@ -132,13 +134,12 @@ type clockedLatency struct {
 	*Latency
 }
 
-// clocks returns the latencies of an operation that was answered. The first is the one to look at: response time in an
-// open loop, else service time.
+// clocks returns the latencies of an operation, the one to look at first.
 func (op *OpStats) clocks() (out []clockedLatency) {
-	if op.Count > 0 && op.Response != nil {
+	if op.Response.Known() {
 		out = append(out, clockedLatency{clockResponse, op.Response})
 	}
-	if op.Count > 0 && op.Service.Max > 0 {
+	if op.Service.Known() {
 		out = append(out, clockedLatency{clockService, &op.Service})
 	}
 	return out
@@ -155,19 +156,19 @@ func (g *GroupStats) withTotal() []OpStats {
 	}
 	total := g.Total
 	merged := sum.stats(0)
-	total.Service.HDR = merged.Service.HDR
+	total.Service.HDR, total.Service.CensoredHDR = merged.Service.HDR, merged.Service.CensoredHDR
 	if total.Response != nil && merged.Response != nil {
 		response := *total.Response
-		response.HDR = merged.Response.HDR
+		response.HDR, response.CensoredHDR = merged.Response.HDR, merged.Response.CensoredHDR
 		total.Response = &response
 	}
 	return append(slices.Clone(g.Ops), total)
 }
 
-// OpHistogram is the histogram, in microseconds, of an operation over the measured part, by one clock.
+// OpHistogram is the distribution of an operation over the measured part, by one clock.
 type OpHistogram struct {
 	Group, Operation, Clock string
-	hist                    *hdrhistogram.Histogram
+	Distribution
 }
 
 // Histograms returns all histograms of a result: per group those of each operation and of all together.
@@ -176,8 +177,8 @@ func (r *Result) Histograms() (out []OpHistogram) {
 	for i := range s.Groups {
 		for _, op := range s.Groups[i].withTotal() {
 			for _, c := range op.clocks() {
-				if h, err := c.Histogram(); err == nil {
-					out = append(out, OpHistogram{s.Groups[i].Name, op.Name, c.name, h})
+				if d, err := c.Distribution(); err == nil {
+					out = append(out, OpHistogram{s.Groups[i].Name, op.Name, c.name, d})
 				}
 			}
 		}
@@ -186,10 +187,11 @@ func (r *Result) Histograms() (out []OpHistogram) {
 }
 
 // WriteHGRM writes the distribution as HdrHistogram's outputPercentileDistribution of Java and C does, in milliseconds,
-// with five lines per half of the distance to 100 %.
+// with five lines per half of the distance to 100 %. Operations without a good answer are in it with the time that they
+// had waited; a line says how many they are.
 func (d OpHistogram) WriteHGRM(w io.Writer) error {
 	const perMilli, ticks = 1000, 5
-	h := d.hist
+	h := d.Waited()
 	var b strings.Builder
 	fmt.Fprintf(&b, "%12s %14s %10s %14s\n\n", "Value", "Percentile", "TotalCount", "1/(1-Percentile)")
 	for _, p := range h.CumulativeDistributionWithTicks(ticks) {
@@ -204,6 +206,9 @@ func (d OpHistogram) WriteHGRM(w io.Writer) error {
 	fmt.Fprintf(&b, "#[Mean    = %12.3f, StdDeviation   = %12.3f]\n", h.Mean()/perMilli, h.StdDev()/perMilli)
 	fmt.Fprintf(&b, "#[Max     = %12.3f, Total count    = %12d]\n", float64(h.Max())/perMilli, h.TotalCount())
 	fmt.Fprintf(&b, "#[Buckets = %12d, SubBuckets     = %12d]\n", buckets, subBuckets)
+	if _, n := d.Count(); n > 0 {
+		fmt.Fprintf(&b, "#[At least: %d of %d values are lower bounds]\n", n, h.TotalCount())
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
@@ -224,7 +229,8 @@ func layout(h *hdrhistogram.Histogram) (buckets, subBuckets int64) {
 
 // WriteHLog writes the measured part as an interval log of HdrHistogram, version 2: a line per interval, operation and
 // clock, with the tag group.operation.clock. Values are nanoseconds, as the tools expect that read such logs, at three
-// digits and never below what was measured.
+// digits and never below what was measured. Operations without a good answer are in it with the time that they had
+// waited; the tag then has a name behind it, in all intervals.
 func WriteHLog(w io.Writer, r *Result) error {
 	spans := slices.DeleteFunc(slices.Clone(r.Intervals), func(iv Interval) bool { return iv.Phase != PhaseRun })
 	start := r.Header.Started
@@ -242,29 +248,22 @@ func WriteHLog(w io.Writer, r *Result) error {
 			return err
 		}
 	}
-	nanos := hdrhistogram.New(1, 2*highestUS*1000, digits)
-	for _, iv := range spans {
-		for _, g := range iv.Groups {
-			for _, op := range g.Ops {
-				for _, c := range op.clocks() {
-					h, err := c.Histogram()
-					if err != nil {
-						continue
-					}
-					nanos.Reset()
-					for _, bar := range h.Distribution() {
-						if bar.Count == 0 {
+	bounded := map[string]bool{} // tags
+	for write := range 2 {
+		for _, iv := range spans {
+			for _, g := range iv.Groups {
+				for _, op := range g.Ops {
+					for _, c := range op.clocks() {
+						tag := tagOf(g.Name, op.Name, c.name)
+						if bounded[tag] = bounded[tag] || c.Censored > 0; write == 0 {
 							continue
 						}
-						if err := nanos.RecordValues(min(bar.To, 2*highestUS)*1000, bar.Count); err != nil {
+						if bounded[tag] {
+							tag += atLeast
+						}
+						if err := c.logInterval(log, &iv, tag); err != nil {
 							return err
 						}
-					}
-					nanos.SetStartTimeMs(iv.At.Add(-seconds(iv.Seconds)).UnixMilli())
-					nanos.SetEndTimeMs(iv.At.UnixMilli())
-					nanos.SetTag(word(g.Name) + "." + word(op.Name) + "." + c.name)
-					if err := log.OutputIntervalHistogram(nanos); err != nil {
-						return err
 					}
 				}
 			}
@@ -272,6 +271,32 @@ func WriteHLog(w io.Writer, r *Result) error {
 	}
 	return nil
 }
+
+// logInterval writes the histogram of an interval, if it has one.
+func (c clockedLatency) logInterval(log *hdrhistogram.HistogramLogWriter, iv *Interval, tag string) error {
+	d, err := c.Distribution()
+	if err != nil {
+		return nil
+	}
+	h := d.Waited()
+	nanos := hdrhistogram.New(1, 2000*min(max(h.Max(), 1), forever), digits)
+	for _, bar := range h.Distribution() {
+		if bar.Count > 0 {
+			if err := nanos.RecordValues(min(bar.To, 2*forever)*1000, bar.Count); err != nil {
+				return err
+			}
+		}
+	}
+	nanos.SetStartTimeMs(iv.At.Add(-seconds(iv.Seconds)).UnixMilli())
+	nanos.SetEndTimeMs(iv.At.UnixMilli())
+	nanos.SetTag(tag)
+	return log.OutputIntervalHistogram(nanos)
+}
+
+// atLeast stands behind the name of a distribution of which some values are lower bounds.
+const atLeast = ".at-least"
+
+func tagOf(group, op, clock string) string { return word(group) + "." + word(op) + "." + clock }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
@@ -288,7 +313,11 @@ func word(name string) string {
 
 // FileName returns the name of a file for the distribution, without an extension.
 func (d OpHistogram) FileName() string {
-	return word(d.Group) + "." + word(d.Operation) + "." + d.Clock
+	name := tagOf(d.Group, d.Operation, d.Clock)
+	if _, n := d.Count(); n > 0 {
+		name += atLeast
+	}
+	return name
 }
 
 // A statistic is one figure of a line of benchfmt.
@@ -399,19 +428,27 @@ func configuration(h *Header, load ClientGroup) (out [][2]string) {
 }
 
 // figures returns what a line of benchfmt says of an operation. Only the first line of an operation has what does not
-// depend on the clock.
+// depend on the clock. A lower bound has a unit of its own, so that benchstat takes it for no value.
 func figures(op OpStats, c clockedLatency, first bool) (out []statistic) {
-	nanos := func(us int64) float64 { return float64(us) * 1000 }
 	if first {
-		out = append(out, statistic{op.PerSecond, "ops/s"},
-			statistic{float64(op.Errors) / float64(op.Count+op.Errors), "errors/op"})
+		due := float64(op.Due())
+		out = append(out, statistic{op.PerSecond, "ops/s"}, statistic{float64(op.Errors) / due, "errors/op"},
+			statistic{float64(op.Unanswered) / due, "unanswered/op"})
 		if op.Reads {
-			out = append(out, statistic{float64(op.Misses) / float64(op.Count), "misses/op"})
+			out = append(out, statistic{float64(op.Misses) / float64(max(1, op.Count)), "misses/op"})
 		}
 	}
-	return append(out, statistic{c.Mean * 1000, "ns/op"}, statistic{nanos(c.P50), "p50-ns"},
-		statistic{nanos(c.P95), "p95-ns"}, statistic{nanos(c.P99), "p99-ns"}, statistic{nanos(c.P999), "p99.9-ns"},
-		statistic{nanos(c.Max), "max-ns"})
+	if c.Censored == 0 {
+		out = append(out, statistic{c.Mean * 1000, "ns/op"})
+	}
+	for i, q := range c.quantiles() {
+		unit := []string{"p50", "p95", "p99", "p99.9", "max"}[i]
+		if q.AtLeast {
+			unit += "-at-least"
+		}
+		out = append(out, statistic{float64(q.US) * 1000, unit + "-ns"})
+	}
+	return out
 }
 
 // perOperation returns the work that an operation cost.
@@ -436,7 +473,11 @@ var csvColumns = []string{
 	"file", "phase", "at", "since_s", "seconds", "group", "operation", "count", "errors", "misses", "per_second",
 	"service_mean_us", "service_p50_us", "service_p95_us", "service_p99_us", "service_p999_us", "service_max_us",
 	"response_mean_us", "response_p50_us", "response_p95_us", "response_p99_us", "response_p999_us", "response_max_us",
-	"offered", "unknown", "dropped", "in_flight", "behind", "moved", "asked", "retried",
+	"offered", "unknown", "dropped", "in_flight", "behind", "moved", "asked", "retried", "unanswered",
+	"service_censored", "service_p50_at_least", "service_p95_at_least", "service_p99_at_least",
+	"service_p999_at_least", "service_max_at_least",
+	"response_censored", "response_p50_at_least", "response_p95_at_least", "response_p99_at_least",
+	"response_p999_at_least", "response_max_at_least",
 }
 
 // WriteCSV writes a row per interval, group and operation, and one for all operations of the group, `total`. Only the
@@ -453,13 +494,16 @@ func WriteCSV(w io.Writer, files []ResultFile) error {
 					row := []string{f.Name, iv.Phase, iv.At.UTC().Format(time.RFC3339Nano), decimal(iv.Since),
 						decimal(iv.Seconds), g.Name, op.Name, whole(op.Count), whole(op.Errors), whole(op.Misses),
 						decimal(op.PerSecond)}
-					row = append(row, op.Service.cells(op.Count)...)
-					row = append(row, op.Response.cells(op.Count)...)
+					service, serviceBounds := op.Service.cells()
+					response, responseBounds := op.Response.cells()
+					row = slices.Concat(row, service, response)
 					if l := g.Ledger; op.Name == g.Total.Name {
 						row = append(row, whole(l.Offered), whole(l.Unknown), whole(l.Dropped), whole(l.InFlight),
 							whole(l.Behind), whole(g.Moved), whole(g.Asked), whole(g.Retried))
+					} else {
+						row = append(row, make([]string, 8)...)
 					}
-					row = append(row, make([]string, len(csvColumns)-len(row))...)
+					row = slices.Concat(row, []string{whole(op.Unanswered)}, serviceBounds, responseBounds)
 					if err := out.Write(row); err != nil {
 						return err
 					}
@@ -471,12 +515,17 @@ func WriteCSV(w io.Writer, files []ResultFile) error {
 	return out.Error()
 }
 
-// cells returns the columns of a latency of so many values.
-func (l *Latency) cells(count int64) []string {
-	if l == nil || count == 0 || l.Max == 0 {
-		return make([]string, 6)
+// cells returns the columns of a latency: its figures, and how many operations are in them with lower bounds, with a
+// flag for each percentile that is one.
+func (l *Latency) cells() (figures, bounds []string) {
+	if !l.Known() {
+		return make([]string, 6), make([]string, 6)
 	}
-	return []string{decimal(l.Mean), whole(l.P50), whole(l.P95), whole(l.P99), whole(l.P999), whole(l.Max)}
+	figures, bounds = []string{decimal(l.Mean)}, []string{whole(l.Censored)}
+	for _, q := range l.quantiles() {
+		figures, bounds = append(figures, whole(q.US)), append(bounds, strconv.FormatBool(q.AtLeast))
+	}
+	return figures, bounds
 }
 
 func whole(n int64) string { return strconv.FormatInt(n, 10) }

@@ -35,7 +35,20 @@ func spanned() *Result {
 	g := &s.Groups[0]
 	g.Ledger = Ledger{Offered: 2000, OK: 2000}
 	g.Incidents = Incidents{}
-	g.Ops[0].Errors, g.Total.Errors = 0, 0
+	g.Total.Errors, g.Total.Unanswered = 0, 0
+	for clock := range 2 {
+		var all Distribution
+		for i := range g.Ops {
+			op := &g.Ops[i]
+			op.Errors, op.Unanswered = 0, 0
+			l := []*Latency{&op.Service, op.Response}[clock]
+			d, _ := l.Distribution()
+			d.Censored = nil
+			*l = d.Latency(true)
+			all.Merge(d)
+		}
+		*[]*Latency{&g.Total.Service, g.Total.Response}[clock] = all.Latency(false)
+	}
 	s.Seconds, s.Work = 3, Work{"sync_calls": 300, "wal_bytes": 37035, "process_cpu_us": 150}
 	for _, op := range []*OpStats{&g.Ops[0], &g.Ops[1], &g.Total} {
 		op.PerSecond = float64(op.Count) / 3
@@ -80,7 +93,7 @@ func TestMeasuredOfACutFile(t *testing.T) {
 	g, w := &got.Groups[0], &want.Groups[0]
 	// Means are of histograms added in another order; the total's own histograms are encoded only here.
 	for _, l := range []*Latency{&g.Total.Service, g.Total.Response, &w.Total.Service, w.Total.Response} {
-		l.HDR, l.Mean = "", math.Round(l.Mean)
+		l.HDR, l.CensoredHDR, l.Mean = "", "", math.Round(l.Mean)
 	}
 	// The sample's total has other response times than its operations.
 	w.Total.Response = g.Total.Response
@@ -172,7 +185,7 @@ func TestHLog(t *testing.T) {
 			if h.TotalCount() != op.Count {
 				t.Errorf("%s: %d values, want %d", h.Tag(), h.TotalCount(), op.Count)
 			}
-			for q, us := range map[float64]int64{50: l.P50, 99: l.P99, 99.9: l.P999, 100: l.Max} {
+			for q, us := range map[float64]int64{50: l.P50.US, 99: l.P99.US, 99.9: l.P999.US, 100: l.Max.US} {
 				// Never below what was measured, and above by one step of three digits at most.
 				if ns := h.ValueAtPercentile(q); ns < us*1000 || ns > us*1000+us {
 					t.Errorf("%s: p%g %d ns, want %d us", h.Tag(), q, ns, us)

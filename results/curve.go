@@ -9,12 +9,8 @@ import (
 func (c *Curve) lines() []string {
 	rows := [][]string{{"rate", "ops/s", "errors", "p50", "p95", "p99", "p99.9", "max"}}
 	for _, s := range c.Rows {
-		l := s.Total.Response
-		if l == nil {
-			l = &s.Total.Service // of a closed loop
-		}
 		rows = append(rows, append([]string{Count(int64(s.Rate + 0.5)), Count(int64(s.Total.PerSecond + 0.5)),
-			Count(s.Total.Errors)}, latencies(l)...))
+			Count(s.Total.Errors)}, latencies(s.Total.Latency())...))
 	}
 	out := Align(rows, 1)
 	for i, s := range c.Rows {

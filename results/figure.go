@@ -12,6 +12,8 @@ type Figure struct {
 	Kind   FigureKind `json:"kind"`
 	Better Direction  `json:"better,omitempty"`
 	Value  float64    `json:"value"`
+	// AtLeast says that the true value is not known, and no less: see Quantile.
+	AtLeast bool `json:"at_least,omitempty"`
 }
 
 // FigureKind says what a figure depends on.
@@ -32,11 +34,8 @@ const (
 )
 
 // Figures returns the figures of a summary, in the order in which a table has them. Of an open loop latencies are
-// response times, and there is no throughput, since the plan says what it is.
+// response times, and in place of the throughput, which the plan says, stands the share of it that was reached.
 func (s *Summary) Figures(h *Header) (out []Figure) {
-	add := func(name, unit string, kind FigureKind, better Direction, value float64) {
-		out = append(out, Figure{name, unit, kind, better, value})
-	}
 	ops := int64(0)
 	for i, g := range s.Groups {
 		ops += g.Total.Count
@@ -44,35 +43,36 @@ func (s *Summary) Figures(h *Header) (out []Figure) {
 		if len(s.Groups) > 1 {
 			prefix = g.Name + " "
 		}
-		open := i < len(h.Groups) && h.Groups[i].OpenLoop()
-		if !open {
-			add(prefix+"throughput", "ops/s", Timed, Higher, g.Total.PerSecond)
+		add := func(name, unit string, kind FigureKind, better Direction, value float64) {
+			out = append(out, Figure{Name: prefix + name, Unit: unit, Kind: kind, Better: better, Value: value})
 		}
-		tails := func(name string, op *OpStats) {
-			l := &op.Service
-			if open && op.Response != nil {
-				l = op.Response
-			}
-			if l.Max == 0 {
-				return
-			}
-			add(prefix+name+"p50", "us", Timed, Lower, float64(l.P50))
-			if name == "" {
-				add(prefix+name+"p95", "us", Timed, Lower, float64(l.P95))
-			}
-			add(prefix+name+"p99", "us", Timed, Lower, float64(l.P99))
-			if name == "" {
-				add(prefix+name+"p99.9", "us", Timed, Lower, float64(l.P999))
-			}
+		due := g.Total.Due()
+		if i >= len(h.Groups) || !h.Groups[i].OpenLoop() {
+			add("throughput", "ops/s", Timed, Higher, g.Total.PerSecond)
+		} else if due > 0 {
+			add("rate reached", "%", Timed, Higher, 100*float64(g.Total.Count)/float64(due))
 		}
-		tails("", &g.Total)
+		tail := func(name string, q Quantile) {
+			add(name, "us", Timed, Lower, float64(q.US))
+			out[len(out)-1].AtLeast = q.AtLeast
+		}
+		if l := g.Total.Latency(); l.Known() {
+			tail("p50", l.P50)
+			tail("p95", l.P95)
+			tail("p99", l.P99)
+			tail("p99.9", l.P999)
+		}
 		if len(g.Ops) > 1 && len(g.Ops) <= maxOpFigures {
 			for _, op := range g.Ops {
-				tails(op.Name+" ", &op)
+				if l := op.Latency(); l.Known() {
+					tail(op.Name+" p50", l.P50)
+					tail(op.Name+" p99", l.P99)
+				}
 			}
 		}
-		if all := g.Total.Count + g.Total.Errors; all > 0 {
-			add(prefix+"errors", "/op", Counted, Lower, float64(g.Total.Errors)/float64(all))
+		if due > 0 {
+			add("errors", "/op", Counted, Lower, float64(g.Total.Errors)/float64(due))
+			add("unanswered", "/op", Counted, Lower, float64(g.Total.Unanswered)/float64(due))
 		}
 	}
 	return append(out, s.Work.Figures(ops)...)
@@ -110,6 +110,8 @@ func FigureText(value float64, unit string) string {
 		return Count(int64(value+0.5)) + " ops/s"
 	case "us":
 		return Micros(int64(value + 0.5))
+	case "%":
+		return fmt.Sprintf("%.4g %%", value)
 	case "us/op":
 		return figure(value) + " us"
 	case "B/op":

@@ -296,24 +296,32 @@ func (s *Summary) check() error {
 
 // check compares sums, and counts with what the histograms hold.
 func (g *GroupStats) check() error {
-	var sum int64
+	var sum OpStats
 	for _, op := range g.Ops {
-		sum += op.Count
+		sum.Count, sum.Errors, sum.Unanswered = sum.Count+op.Count, sum.Errors+op.Errors, sum.Unanswered+op.Unanswered
 		for _, l := range []*Latency{&op.Service, op.Response} {
-			if l == nil || l.HDR == "" {
+			if l == nil || l.HDR == "" && l.CensoredHDR == "" {
 				continue
 			}
-			h, err := l.Histogram()
+			d, err := l.Distribution()
 			if err != nil {
 				return fmt.Errorf("operation %s: %w", op.Name, err)
 			}
-			if h.TotalCount() != op.Count {
-				return fmt.Errorf("operation %s: histogram of %d values, count %d", op.Name, h.TotalCount(), op.Count)
+			answered, censored := d.Count()
+			if answered != op.Count {
+				return fmt.Errorf("operation %s: histogram of %d values, count %d", op.Name, answered, op.Count)
+			}
+			if failed := op.Errors + op.Unanswered; censored != l.Censored || censored > failed ||
+				l == op.Response && censored != failed {
+				return fmt.Errorf("operation %s: histogram of %d censored values, %d counted of %d", op.Name, censored,
+					l.Censored, failed)
 			}
 		}
 	}
-	if sum != g.Total.Count {
-		return fmt.Errorf("total count %d, operations add up to %d", g.Total.Count, sum)
+	t := g.Total
+	if sum.Count != t.Count || sum.Errors != t.Errors || sum.Unanswered != t.Unanswered {
+		return fmt.Errorf("total count %d, %d errors, %d unanswered; operations add up to %d, %d, %d", t.Count, t.Errors,
+			t.Unanswered, sum.Count, sum.Errors, sum.Unanswered)
 	}
 	return nil
 }

@@ -3,16 +3,13 @@
 package results
 
 import (
-	"fmt"
 	"slices"
 	"time"
-
-	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
 // Format is the version of the result files that this package writes and reads. It changes when a reader of the version
 // before would refuse or misread a newer file; a new field does not change it.
-const Format = 3
+const Format = 4
 
 // Header is the first line of a result file: all that is needed to repeat the run and to judge it. It says what was in
 // force when the cluster had booted and before the load began. What changes during a run, such as process_procs, is in
@@ -223,29 +220,49 @@ type Incidents struct {
 	Retried int64 `json:"retried,omitempty"`
 }
 
-// OpStats are the figures of one kind of operation, or of all together.
+// OpStats are the figures of one kind of operation, or of all together. The operations that were due are those of Count,
+// Errors and Unanswered.
 type OpStats struct {
 	Name      string  `json:"name"`
 	Count     int64   `json:"count"`           // answered without error
-	Errors    int64   `json:"errors"`          // failed, those of unknown outcome included
+	Errors    int64   `json:"errors"`          // answered with an error, or never sent for want of a connection
 	Misses    int64   `json:"misses"`          // how many of Count were answered with null or an empty array
 	Reads     bool    `json:"reads,omitempty"` // it only reads, so an answer is a hit or a miss
 	PerSecond float64 `json:"per_second"`
-	// Service counts from the send. Response counts from the intended start; only an open loop has it.
+	// Unanswered counts operations that were due and had no answer when their time was over: of unknown outcome, in
+	// flight at the end, and in an open loop those that were dropped.
+	Unanswered int64 `json:"unanswered,omitempty"`
+	// Service counts from the send, so it has no operation that was never sent. Response counts from the intended start;
+	// only an open loop has it.
 	Service  Latency  `json:"service"`
 	Response *Latency `json:"response,omitempty"`
 }
 
-// Latency is a distribution in microseconds.
+// Due returns how many operations were due.
+func (op *OpStats) Due() int64 { return op.Count + op.Errors + op.Unanswered }
+
+// Latency returns the latency to look at: response time in an open loop, else service time.
+func (op *OpStats) Latency() *Latency {
+	if op.Response != nil {
+		return op.Response
+	}
+	return &op.Service
+}
+
+// Latency has the figures of a Distribution.
 type Latency struct {
-	Mean float64 `json:"mean_us"`
-	P50  int64   `json:"p50_us"`
-	P95  int64   `json:"p95_us"`
-	P99  int64   `json:"p99_us"`
-	P999 int64   `json:"p999_us"`
-	Max  int64   `json:"max_us"`
-	// HDR is the histogram itself, V2 compressed and base64. The total of several operations has none.
-	HDR string `json:"hdr,omitempty"`
+	Mean float64  `json:"mean_us"` // no more than the true one if Censored is not 0
+	P50  Quantile `json:"p50"`
+	P95  Quantile `json:"p95"`
+	P99  Quantile `json:"p99"`
+	P999 Quantile `json:"p999"`
+	Max  Quantile `json:"max"`
+	// Censored counts operations without a good answer. They are in all figures with the time that they had waited.
+	Censored int64 `json:"censored,omitempty"`
+	// HDR and CensoredHDR are the histograms of the Distribution, V2 compressed and base64. The total of several
+	// operations has none.
+	HDR         string `json:"hdr,omitempty"`
+	CensoredHDR string `json:"censored_hdr,omitempty"`
 }
 
 // Summary is the last line.
@@ -331,46 +348,4 @@ type Verified struct {
 	NotFollowed []string `json:"not_followed,omitempty"`
 	// Complete is set if everything was read.
 	Complete bool `json:"complete"`
-}
-
-// Histogram bounds, in microseconds, and precision.
-const (
-	lowestUS  = 1
-	highestUS = 60_000_000
-	digits    = 3
-)
-
-// NewHistogram returns a histogram of microseconds with the bounds that all result files have: 1 us to 60 s, three
-// digits.
-func NewHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(lowestUS, highestUS, digits) }
-
-// Record adds a duration to a histogram. It rounds up to a microsecond, so that nothing looks faster than it was, and
-// cuts at the upper bound.
-func Record(h *hdrhistogram.Histogram, d time.Duration) {
-	us := int64((d + time.Microsecond - 1) / time.Microsecond)
-	if err := h.RecordValue(min(max(us, lowestUS), highestUS)); err != nil {
-		panic(fmt.Sprintf("histogram refuses %d us: %v", us, err))
-	}
-}
-
-// LatencyOf returns the figures of a histogram, on request with the encoded histogram.
-func LatencyOf(h *hdrhistogram.Histogram, encode bool) Latency {
-	p := h.ValueAtPercentilesSlice([]float64{50, 95, 99, 99.9, 100})
-	l := Latency{Mean: h.Mean(), P50: p[0], P95: p[1], P99: p[2], P999: p[3], Max: p[4]}
-	if encode {
-		b, err := h.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
-		if err != nil {
-			panic(fmt.Sprintf("encode histogram: %v", err)) // it writes to memory
-		}
-		l.HDR = string(b)
-	}
-	return l
-}
-
-// Histogram decodes the histogram of a summary.
-func (l Latency) Histogram() (*hdrhistogram.Histogram, error) {
-	if l.HDR == "" {
-		return nil, fmt.Errorf("no histogram recorded")
-	}
-	return hdrhistogram.Decode([]byte(l.HDR))
 }

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -39,13 +41,28 @@ func sample(open bool) (Header, []Interval, Summary) {
 		Target: Target{Addrs: []string{"127.0.0.1:7001"}, Nodes: []string{"127.0.0.1:7001"}, Cluster: true,
 			Version: "7.0.0"},
 	}
-	reads, updates, all := NewHistogram(), NewHistogram(), NewHistogram()
+	var reads, updates, readsDue, updatesDue Distribution
 	for i := range 1000 {
-		slow, fast := time.Duration(i+1)*time.Millisecond, time.Duration(i+1)*100*time.Microsecond
-		Record(reads, slow)
-		Record(updates, fast)
-		Record(all, slow)
-		Record(all, fast)
+		reads.Answer(time.Duration(i+1) * time.Millisecond)
+		updates.Answer(time.Duration(i+1) * 100 * time.Microsecond)
+	}
+	for range 11 {
+		reads.Censor(2 * time.Millisecond) // answered with an error
+	}
+	reads.Censor(3 * time.Second) // timed out
+	reads.Censor(3 * time.Second)
+	readsDue.Merge(reads)
+	updatesDue.Merge(reads)
+	updatesDue.Censored = nil
+	for range 4321 {
+		updatesDue.Censor(1500 * time.Millisecond) // dropped
+	}
+	latency := func(parts ...Distribution) Latency {
+		var sum Distribution
+		for _, d := range parts {
+			sum.Merge(d)
+		}
+		return sum.Latency(len(parts) == 1)
 	}
 	g := GroupSummary{
 		GroupStats: GroupStats{
@@ -53,23 +70,21 @@ func sample(open bool) (Header, []Interval, Summary) {
 			Ledger:    Ledger{Offered: 2013, OK: 2000, Errors: 11, Unknown: 2},
 			Incidents: Incidents{Kinds: map[string]int64{"timeout": 2, "CLUSTERDOWN": 11}, Moved: 1234},
 			Ops: []OpStats{
-				{Name: "read", Count: 1000, Errors: 13, Misses: 5, Reads: true, PerSecond: 12345.4,
-					Service: LatencyOf(reads, true)},
-				{Name: "update", Count: 1000, PerSecond: 987.6, Service: LatencyOf(updates, true)},
+				{Name: "read", Count: 1000, Errors: 11, Unanswered: 2, Misses: 5, Reads: true, PerSecond: 12345.4,
+					Service: latency(reads)},
+				{Name: "update", Count: 1000, PerSecond: 987.6, Service: latency(updates)},
 			},
-			Total: OpStats{Name: "total", Count: 2000, Errors: 13, Misses: 5, PerSecond: 13333,
-				Service: LatencyOf(all, true)},
+			Total: OpStats{Name: "total", Count: 2000, Errors: 11, Unanswered: 2, Misses: 5, PerSecond: 13333,
+				Service: latency(reads, updates)},
 		},
 		Inserted: &Inserted{Seconds: 2.5, Insert: OpStats{Name: "insert", Count: 100_000, PerSecond: 40_000}},
 	}
 	if open {
 		h.Groups[0].Rate = "14000"
-		for i := range g.Ops {
-			l := LatencyOf(reads, true)
-			g.Ops[i].Response = &l
-		}
-		l := LatencyOf(all, true)
-		g.Total.Response = &l
+		r, u, all := latency(readsDue), latency(updatesDue), latency(readsDue, updatesDue)
+		g.Ops[0].Response, g.Ops[1].Response, g.Total.Response = &r, &u, &all
+		g.Ops[1].Unanswered += 4321
+		g.Total.Unanswered += 4321
 		g.Ledger.Dropped = 4321
 		g.Ledger.Offered += 4321
 	}
@@ -86,7 +101,7 @@ func sample(open bool) (Header, []Interval, Summary) {
 			Generator: GeneratorLoad{Cores: 0.5, Busy: 0.75}, Events: []Event{{At: 1, Do: "FLUSHALL"}},
 			Groups: []GroupStats{{
 				Name: "ycsb-a", Ledger: Ledger{Offered: 5, OK: 3, InFlight: 2, Behind: 2}, Incidents: Incidents{Asked: 1},
-				Ops: []OpStats{{Name: "read", Count: 1, Service: LatencyOf(reads, false)},
+				Ops: []OpStats{{Name: "read", Count: 1, Service: latency(reads, Distribution{})},
 					{Name: "update", Count: 2}},
 				Total: OpStats{Name: "total", Count: 3},
 			}}},
@@ -137,10 +152,10 @@ func TestRoundTrip(t *testing.T) {
 	if want := (&Result{Header: h, Intervals: ivs, Summary: &s}); !reflect.DeepEqual(got, want) {
 		t.Errorf("read back\n%+v\nwant\n%+v", got, want)
 	}
-	hist, err := got.Summary.Groups[0].Ops[0].Service.Histogram()
-	if err != nil || hist.TotalCount() != 1000 || hist.ValueAtPercentile(50) < 500_000 ||
-		hist.ValueAtPercentile(50) > 500_500 {
-		t.Errorf("histogram: %v, %v", hist, err)
+	d, err := got.Summary.Groups[0].Ops[0].Service.Distribution()
+	if answered, censored := d.Count(); err != nil || answered != 1000 || censored != 13 ||
+		d.Answered.ValueAtPercentile(50) < 500_000 || d.Answered.ValueAtPercentile(50) > 500_500 {
+		t.Errorf("distribution: %v, %v", d, err)
 	}
 	if _, err := Create(filepath.Join(t.TempDir(), "no", "such", "folder")); err == nil {
 		t.Error("made a file in a folder that does not exist")
@@ -177,16 +192,17 @@ func TestReadCutOff(t *testing.T) {
 }
 
 func TestCurveLines(t *testing.T) {
-	response := Latency{P50: 100, P95: 200, P99: 6000, P999: 7000, Max: 8000}
+	response := Latency{P50: Quantile{100, false}, P95: Quantile{200, false}, P99: Quantile{6000, false},
+		P999: Quantile{7000, true}, Max: Quantile{8000, true}}
 	c := Curve{SLO: "p99<5ms", Lags: 4000, Breaks: 3000, Best: 2500, Confirmed: true, Rows: []Step{
 		{Rate: 5000, GroupStats: GroupStats{Total: OpStats{PerSecond: 5000, Service: response}}, Why: "closed loop"},
 		{Rate: 1000, GroupStats: GroupStats{Total: OpStats{PerSecond: 999.6, Errors: 2, Response: &response}}},
 		{Rate: 3000, GroupStats: GroupStats{Total: OpStats{PerSecond: 3000}}, Why: "6.00 ms, want p99<5ms"},
 	}}
-	want := `rate   ops/s  errors     p50     p95      p99    p99.9      max
-5,000  5,000       0  100 us  200 us  6.00 ms  7.00 ms  8.00 ms  closed loop
-1,000  1,000       2  100 us  200 us  6.00 ms  7.00 ms  8.00 ms
-3,000  3,000       0       -       -        -        -        -  6.00 ms, want p99<5ms
+	want := `rate   ops/s  errors     p50     p95      p99      p99.9        max
+5,000  5,000       0  100 us  200 us  6.00 ms  >=7.00 ms  >=8.00 ms  closed loop
+1,000  1,000       2  100 us  200 us  6.00 ms  >=7.00 ms  >=8.00 ms
+3,000  3,000       0       -       -        -          -          -  6.00 ms, want p99<5ms
 
 curve: lags behind its schedule from 4,000/s, breaks p99<5ms from 3,000/s
 highest rate that holds p99<5ms: 2,500/s, confirmed by the run`
@@ -230,15 +246,15 @@ func TestReadRefuses(t *testing.T) {
 		"something else": {"hello\n", "not the header"},
 		"no header":      {lines[1], "not the header"},
 		"a newer format": {newer, fmt.Sprintf("line 1: result format 99, this program reads %d", Format)},
-		"an older format": {strings.Replace(lines[0], format, `"format":2`, 1),
-			fmt.Sprintf("line 1: result format 2, this program reads %d", Format)},
+		"an older format": {strings.Replace(lines[0], format, `"format":3`, 1),
+			fmt.Sprintf("line 1: result format 3, this program reads %d", Format)},
 		"no format":       {strings.Replace(lines[0], format, `"format":0`, 1), "result format 0"},
 		"a broken line":   {lines[0] + "{\n" + lines[2], "line 2: "},
 		"an unknown line": {lines[0] + "{}\n", "line 2: neither"},
 		"an unknown phase": {lines[0] + strings.Replace(lines[1], `"phase":"load"`, `"phase":"lod"`, 1),
 			`line 2: phase "lod"`},
 		"a wrong sum": {lines[0] + strings.Replace(lines[1], `"count":3`, `"count":4`, 1),
-			"line 2: total count 3, operations add up to 4"},
+			"line 2: total count 3, 0 errors, 0 unanswered; operations add up to 4, 0, 0"},
 		"a wrong ledger": {lines[0] + lines[1] + strings.Replace(lines[2], `"in_flight":2`, `"in_flight":3`, 1),
 			"line 3: group ycsb-a: the ledger is off by -1 operations"},
 		"a wrong ledger of all": {lines[0] + strings.Replace(lines[3], `"offered":2013`, `"offered":2014`, 1),
@@ -268,7 +284,7 @@ func TestTable(t *testing.T) {
 		{GroupStats: GroupStats{Name: "get", Ops: []OpStats{{Name: "get"}}, Total: OpStats{Name: "total"}}},
 		{GroupStats: GroupStats{Name: "info", Ops: []OpStats{{Name: "info"}}, Total: OpStats{Name: "total"}}},
 	}, Warnings: []string{"the generator was the bottleneck"}, Events: []Event{{At: 3, Do: "FLUSHALL", Error: "no"}},
-		Generator: GeneratorLoad{Cores: 1.5, Busy: 0.98, Late: &Latency{P50: 10, P99: 1000, Max: 2000}}}
+		Generator: GeneratorLoad{Cores: 1.5, Busy: 0.98, Late: &Latency{P50: Quantile{US: 10}, P99: Quantile{US: 1000}, Max: Quantile{US: 2000}}}}
 	cs.Work = Work{
 		"sync_calls": 400, "raft_entries": 500, "raft_commands": 1000, "wal_bytes": 2_469_000,
 		"memtable_flush_bytes": 33, "compaction_bytes": 1,
@@ -349,9 +365,11 @@ func TestRecord(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	for _, d := range []time.Duration{-time.Second, 0, 1, 1001, time.Microsecond, time.Hour,
 		time.Duration(rng.Int64N(int64(time.Minute)))} {
-		h := NewHistogram()
-		Record(h, d)
-		want := min(max(d, time.Microsecond), time.Minute)
+		var h *hdrhistogram.Histogram
+		Record(&h, time.Millisecond)
+		h.Reset()
+		Record(&h, d)
+		want := max(d, time.Microsecond)
 		got := time.Duration(h.Max()) * time.Microsecond
 		if h.TotalCount() != 1 || got < want || got > want+want/500+time.Microsecond {
 			t.Errorf("seed %d: %s recorded as %s", seed, d, got)
@@ -392,10 +410,10 @@ func FuzzRead(f *testing.F) {
 	}
 	f.Add(present)
 	f.Add(present[:len(present)*2/3])
-	f.Add([]byte(`{"header":{"format":3}}` + "\n" + `{"interval":{"phase":"run","groups":[{"ops":[{"name":"x",` +
+	f.Add([]byte(`{"header":{"format":4}}` + "\n" + `{"interval":{"phase":"run","groups":[{"ops":[{"name":"x",` +
 		`"count":1}],"total":{"count":1},"ledger":{"offered":1,"ok":1}}]}}`))
-	f.Add([]byte(`{"header":{"format":3},"Header":null}`))
-	f.Add([]byte(`{"header":{"format":3}}` + "\n" + `{"summary":{"groups":[{"ops":[{"name":"x","count":1,"service":` +
+	f.Add([]byte(`{"header":{"format":4},"Header":null}`))
+	f.Add([]byte(`{"header":{"format":4}}` + "\n" + `{"summary":{"groups":[{"ops":[{"name":"x","count":1,"service":` +
 		`{"hdr":"HISTFAAAAB542pNpmSzMwMDAyAABTFCaEUoz2X+AiAgAAQAAAA=="}}],"total":{"count":1},` +
 		`"ledger":{"offered":1,"ok":1}}]}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {

@@ -92,11 +92,14 @@ func (g *GroupSummary) Rows(open bool) [][]string {
 	return rows
 }
 
-func latencies(l *Latency) []string {
-	if l == nil || l.Max == 0 {
+func latencies(l *Latency) (cells []string) {
+	if !l.Known() {
 		return []string{"-", "-", "-", "-", "-"}
 	}
-	return []string{Micros(l.P50), Micros(l.P95), Micros(l.P99), Micros(l.P999), Micros(l.Max)}
+	for _, q := range l.quantiles() {
+		cells = append(cells, q.String())
+	}
+	return cells
 }
 
 // terminalWidth is how wide a terminal is at least.
@@ -303,8 +306,8 @@ func (g GeneratorLoad) line(h Header) string {
 		text += fmt.Sprintf(", the machine %.0f %% busy", 100*g.Busy)
 	}
 	if g.Late != nil {
-		text += fmt.Sprintf(", operations left late by p50 %s, p99 %s, max %s", Micros(g.Late.P50), Micros(g.Late.P99),
-			Micros(g.Late.Max))
+		text += fmt.Sprintf(", operations left late by p50 %s, p99 %s, max %s", g.Late.P50, g.Late.P99,
+			g.Late.Max)
 	}
 	return text
 }

@@ -83,19 +83,23 @@ func (s *Source) Generator(client int) *Generator {
 // Next fills r with the next operation of the run phase.
 func (g *Generator) Next(r *Request) { g.NextIn(r, anySlot) }
 
+// Pick draws which operation comes next, and nothing more of it.
+func (g *Generator) Pick() (op int) {
+	if upTo := g.src.upTo; len(upTo) > 1 {
+		u := g.rng.Float64()
+		for op < len(upTo)-1 && u >= upTo[op] {
+			op++
+		}
+	}
+	return op
+}
+
 // NextIn is Next for a client that keeps a pipeline to a slot. The operation is about a record there, if that is
 // possible. If it is not, its key is in another slot, and the operation begins the client's next pipeline.
 func (g *Generator) NextIn(r *Request, slot int) {
 	s := g.src
-	r.Op = 0
-	if len(s.upTo) > 1 {
-		u := g.rng.Float64()
-		for r.Op < len(s.upTo)-1 && u >= s.upTo[r.Op] {
-			r.Op++
-		}
-	}
 	g.reset(r)
-	r.Op = g.settle(r.Op, slot)
+	r.Op = g.settle(g.Pick(), slot)
 	op := &s.workload.Ops[r.Op]
 	absent := op.absent > 0 && g.rng.Float64() < op.absent
 	record := uint64(0)

@@ -77,7 +77,7 @@ func (c *comparing) spread(ctx context.Context, r *children.Running, s comparedS
 		return errors.New("nothing was answered")
 	}
 	total, figures := sum.Groups[0].Total, s.of(t)
-	figures.add(total.PerSecond, float64(total.Service.P50)/1e3, float64(total.Service.P99)/1e3)
+	figures.add(total.PerSecond, float64(total.Service.P50.US)/1e3, float64(total.Service.P99.US)/1e3)
 	if cpu, ok := sum.Work["process_cpu_us"]; ok {
 		figures.CPU = append(figures.CPU, float64(cpu)/float64(total.Count))
 	}

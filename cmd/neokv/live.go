@@ -156,11 +156,12 @@ type liveModel struct {
 
 // groupView is a group of clients in the view.
 type groupView struct {
-	name            string
-	ledger          results.Ledger
-	kinds           map[string]int64
-	redirected      int64
-	rates, p50, p99 []float64 // a value per tick, the latencies in microseconds
+	name       string
+	ledger     results.Ledger
+	kinds      map[string]int64
+	redirected int64
+	rates      []float64 // a value per tick
+	p50, p99   []results.Quantile
 }
 
 // nodeView is a node of the target in the view.
@@ -227,17 +228,16 @@ func (g *groupView) take(s results.GroupStats) {
 		g.kinds[kind] += n
 	}
 	g.redirected += s.Moved + s.Asked
-	l := s.Total.Service
-	if s.Total.Response != nil {
-		l = *s.Total.Response
-	}
-	add := func(to *[]float64, v float64) {
-		*to = append(*to, v)
-		*to = (*to)[max(0, len(*to)-keptTicks):]
-	}
-	add(&g.rates, s.Total.PerSecond)
-	add(&g.p50, float64(l.P50))
-	add(&g.p99, float64(l.P99))
+	l := s.Total.Latency()
+	keep(&g.rates, s.Total.PerSecond)
+	keep(&g.p50, l.P50)
+	keep(&g.p99, l.P99)
+}
+
+// keep adds a value of a tick.
+func keep[V any](to *[]V, v V) {
+	*to = append(*to, v)
+	*to = (*to)[max(0, len(*to)-keptTicks):]
 }
 
 // asItIs is the shape of cursor for which the library writes nothing.
@@ -333,18 +333,26 @@ func (m liveModel) load(i int) string {
 func (m liveModel) group(i int) []string {
 	g := m.groups[i]
 	lines := []string{faint.Render(m.load(i))}
-	row := func(name string, values []float64, text func(float64) string) {
-		head := fmt.Sprintf("  %-4s %11s  ", name, text(values[len(values)-1]))
-		tail := "  max " + text(slices.Max(values))
+	row := func(name string, values []float64, last, most string) {
+		head := fmt.Sprintf("  %-4s %11s  ", name, last)
+		tail := "  max " + most
 		room := m.width - ansi.StringWidth(head) - ansi.StringWidth(tail)
 		if room < 20 {
 			room, tail = room+ansi.StringWidth(tail), ""
 		}
 		lines = append(lines, strong.Render(head)+curve.Render(results.Sparkline(values, max(0, room)))+faint.Render(tail))
 	}
-	row("rate", g.rates, func(v float64) string { return results.Count(int64(v+0.5)) + "/s" })
-	row("p50", g.p50, func(v float64) string { return results.Micros(int64(v)) })
-	row("p99", g.p99, func(v float64) string { return results.Micros(int64(v)) })
+	row("rate", g.rates, ratePerSecond(g.rates[len(g.rates)-1]), ratePerSecond(slices.Max(g.rates)))
+	quantiles := func(name string, q []results.Quantile) {
+		var values []float64
+		for _, v := range q {
+			values = append(values, float64(v.US))
+		}
+		most := slices.MaxFunc(q, func(a, b results.Quantile) int { return cmp.Compare(a.US, b.US) })
+		row(name, values, q[len(q)-1].String(), most.String())
+	}
+	quantiles("p50", g.p50)
+	quantiles("p99", g.p99)
 	lines = append(lines, wrap(m.width, g.facts())...)
 	if len(g.kinds) > 0 {
 		var kinds []string
@@ -355,6 +363,8 @@ func (m liveModel) group(i int) []string {
 	}
 	return lines
 }
+
+func ratePerSecond(v float64) string { return results.Count(int64(v+0.5)) + "/s" }
 
 // facts is the ledger of a group, with what matters most first.
 func (g *groupView) facts() []string {
@@ -384,9 +394,8 @@ func (g *groupView) facts() []string {
 // groupInALine draws a group where there is no room for more.
 func (m liveModel) groupInALine(i int) []string {
 	g := m.groups[i]
-	last := func(values []float64) int64 { return int64(values[len(values)-1] + 0.5) }
-	head := fmt.Sprintf("%s %s/s p50 %s p99 %s", shown(g.name), results.Count(last(g.rates)),
-		results.Micros(last(g.p50)), results.Micros(last(g.p99)))
+	last := len(g.rates) - 1
+	head := fmt.Sprintf("%s %s p50 %s p99 %s", shown(g.name), ratePerSecond(g.rates[last]), g.p50[last], g.p99[last])
 	return []string{strong.Render(head) + ", " + strings.Join(g.facts(), ", ")}
 }
 

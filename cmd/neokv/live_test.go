@@ -30,7 +30,8 @@ var twoGroups = results.Header{Groups: []results.ClientGroup{
 func liveGroup(name string, rate, p50, p99 int64, l results.Ledger) results.GroupStats {
 	g := results.GroupStats{Name: name, Ledger: l}
 	g.Total = results.OpStats{Name: "total", Count: rate, PerSecond: float64(rate),
-		Service: results.Latency{P50: p50, P99: p99, Max: 2 * p99}}
+		Service: results.Latency{P50: results.Quantile{US: p50}, P99: results.Quantile{US: p99},
+			Max: results.Quantile{US: 2 * p99}}}
 	return g
 }
 
@@ -76,12 +77,12 @@ func aRun() (msgs []tea.Msg) {
 		g := liveGroup("ycsb-a", int64(12_000+100*s), int64(300+10*s), int64(4000+(s%4)*900), ledger)
 		watch := liveGroup("watch", 1000, 100, 900, results.Ledger{Offered: 1000, OK: 1000})
 		response := watch.Total.Service
-		response.P50, response.P99 = 150, 1900
+		response.P50.US, response.P99.US = 150, 1900
 		watch.Total.Response = &response
 		if s >= 10 {
 			g.Ledger.OK, g.Ledger.Errors, g.Ledger.Unknown = 11_000, 900, 100
 			g.Kinds, g.Moved = map[string]int64{"CLUSTERDOWN": 900, "timeout": 100}, 17
-			g.Total.PerSecond, g.Total.Service.P99 = 3000, 812_000
+			g.Total.PerSecond, g.Total.Service.P99 = 3000, results.Quantile{US: 812_000, AtLeast: true}
 			watch.Ledger.Behind, watch.Ledger.InFlight = 321, 322
 		}
 		msg := liveTick(results.PhaseRun, s, nodes, g, watch)

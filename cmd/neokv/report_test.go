@@ -17,11 +17,11 @@ func writeResult(t *testing.T, path string, rate string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := results.NewHistogram()
+	var d results.Distribution
 	for us := range 100 {
-		results.Record(h, time.Duration(us+1)*time.Microsecond)
+		d.Answer(time.Duration(us+1) * time.Microsecond)
 	}
-	op := results.OpStats{Name: "read", Count: 100, PerSecond: 100, Reads: true, Service: results.LatencyOf(h, true)}
+	op := results.OpStats{Name: "read", Count: 100, PerSecond: 100, Reads: true, Service: d.Latency(true)}
 	g := results.GroupStats{Name: "get", Ledger: results.Ledger{Offered: 100, OK: 100}, Ops: []results.OpStats{op},
 		Total: op}
 	g.Total.Name, g.Total.Service.HDR = "total", ""

@@ -39,7 +39,9 @@ func beside(subjects []results.ResultFile, m matched) *sideBySide {
 	if len(in) < 2 {
 		return nil
 	}
-	row := func(op, what string, of func(*results.OpStats) (v float64, known bool), print func(float64) string) {
+	// A row has a value of each result, and its text, which is empty where it is not known. Of a lower bound there is no
+	// change.
+	row := func(op, what string, of func(*results.OpStats) (v float64, bound bool, text string)) {
 		r := comparedRow{Op: op, What: what}
 		first, told, nonzero := 0., 0, false
 		for _, g := range in {
@@ -47,19 +49,20 @@ func beside(subjects []results.ResultFile, m matched) *sideBySide {
 			if op != allOperations {
 				s = operation([]results.GroupStats{g.GroupStats}, 0, op)
 			}
-			v, known := 0., false
+			v, bound, text := 0., false, ""
 			if s != nil {
-				v, known = of(s)
+				v, bound, text = of(s)
 			}
-			text := "-"
-			if known {
-				text = print(v)
-				told++
-			}
-			if known && first != 0 {
+			switch {
+			case text == "":
+				text = "-"
+			case first != 0 && !bound:
 				text += fmt.Sprintf(" (%+.1f %%)", 100*(v/first-1))
-			} else if known {
-				first = v
+				told++
+			default:
+				if told++; told == 1 && !bound {
+					first = v
+				}
 			}
 			nonzero = nonzero || v != 0
 			r.Values = append(r.Values, text)
@@ -73,27 +76,31 @@ func beside(subjects []results.ResultFile, m matched) *sideBySide {
 	}
 	for _, op := range ops {
 		begin := len(out.Rows)
-		count := func(v float64) string { return results.Count(int64(v + 0.5)) }
-		micros := func(v float64) string { return results.Micros(int64(v)) }
-		row(op, "ops/s", func(s *results.OpStats) (float64, bool) { return s.PerSecond, true }, count)
-		row(op, "errors", func(s *results.OpStats) (float64, bool) { return float64(s.Errors), true }, count)
+		count := func(what string, of func(*results.OpStats) float64) {
+			row(op, what, func(s *results.OpStats) (float64, bool, string) {
+				return of(s), false, results.Count(int64(of(s) + 0.5))
+			})
+		}
+		count("ops/s", func(s *results.OpStats) float64 { return s.PerSecond })
+		count("errors", func(s *results.OpStats) float64 { return float64(s.Errors) })
+		count("unanswered", func(s *results.OpStats) float64 { return float64(s.Unanswered) })
 		for _, kind := range []string{responseTime, serviceTime} {
 			for _, p := range []struct {
 				name string
-				of   func(*results.Latency) int64
+				of   func(*results.Latency) results.Quantile
 			}{
-				{"p50", func(l *results.Latency) int64 { return l.P50 }},
-				{"p99", func(l *results.Latency) int64 { return l.P99 }},
-				{"p99.9", func(l *results.Latency) int64 { return l.P999 }},
-				{"max", func(l *results.Latency) int64 { return l.Max }},
+				{"p50", func(l *results.Latency) results.Quantile { return l.P50 }},
+				{"p99", func(l *results.Latency) results.Quantile { return l.P99 }},
+				{"p99.9", func(l *results.Latency) results.Quantile { return l.P999 }},
+				{"max", func(l *results.Latency) results.Quantile { return l.Max }},
 			} {
-				row(op, kind+" "+p.name, func(s *results.OpStats) (float64, bool) {
+				row(op, kind+" "+p.name, func(s *results.OpStats) (float64, bool, string) {
 					l := latency(s, kind)
-					if l == nil || l.Max == 0 {
-						return 0, false
+					if !l.Known() {
+						return 0, false, ""
 					}
-					return float64(p.of(l)), true
-				}, micros)
+					return float64(p.of(l).US), p.of(l).AtLeast, p.of(l).String()
+				})
 			}
 		}
 		for i := begin + 1; i < len(out.Rows); i++ { // only the first row of an operation names it

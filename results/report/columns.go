@@ -5,8 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
-
 	"neokv.dev/results"
 )
 
@@ -109,16 +107,14 @@ type columnLatency struct {
 
 // latencies returns the distribution of each operation, and after them that of all operations. timeKind is one of the
 // constants below.
-func (c *timeColumn) latencies(at int, ops []string, timeKind string,
-	scratch [2]*hdrhistogram.Histogram) []columnLatency {
+func (c *timeColumn) latencies(at int, ops []string, timeKind string) []columnLatency {
 	var out []columnLatency
-	one, all := scratch[0], scratch[1]
-	all.Reset()
+	var all results.Distribution
 	for _, op := range ops {
-		one.Reset()
+		var one results.Distribution
 		for _, iv := range c.intervals {
 			if s := operation(iv.Groups, at, op); s != nil {
-				merge(one, latency(s, timeKind))
+				merge(&one, latency(s, timeKind))
 			}
 		}
 		out = append(out, latencyOf(one))
@@ -138,19 +134,19 @@ func operation(groups []results.GroupStats, at int, op string) *results.OpStats 
 	return nil
 }
 
-func latencyOf(h *hdrhistogram.Histogram) columnLatency {
-	if h.TotalCount() == 0 {
-		return columnLatency{}
-	}
-	return columnLatency{results.LatencyOf(h, false), heatOf(h)}
+func latencyOf(d results.Distribution) columnLatency {
+	return columnLatency{d.Latency(false), heatOf(d)}
 }
 
 // heatRows is how many rows of a heat map make a factor of ten in latency. Row r begins at 10^(r/heatRows) us.
 const heatRows = 10
 
 // heatOf returns the number of the first row that has operations, and the counts of it and of the rows above it.
-func heatOf(h *hdrhistogram.Histogram) []int64 {
-	var out []int64
+func heatOf(d results.Distribution) (out []int64) {
+	h := d.Waited()
+	if h == nil {
+		return nil
+	}
 	for _, bar := range h.Distribution() {
 		if bar.Count == 0 {
 			continue
@@ -180,12 +176,12 @@ func latency(op *results.OpStats, timeKind string) *results.Latency {
 	return &op.Service
 }
 
-// merge adds the histogram of a latency, if there is one.
-func merge(into *hdrhistogram.Histogram, l *results.Latency) {
+// merge adds the distribution of a latency, if there is one.
+func merge(into *results.Distribution, l *results.Latency) {
 	if l == nil {
 		return
 	}
-	if h, err := l.Histogram(); err == nil {
-		into.Merge(h)
+	if d, err := l.Distribution(); err == nil {
+		into.Merge(d)
 	}
 }

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
-
 	"neokv.dev/results"
 )
 
@@ -199,7 +197,6 @@ func timeKinds(r *results.Result, at int) []string {
 func latenciesOf(run int, r *results.Result, m matched, columns []timeColumn) []drawnLatency {
 	at := m.at[run]
 	ops := operations(r, at)
-	scratch := [2]*hdrhistogram.Histogram{results.NewHistogram(), results.NewHistogram()}
 	var out []drawnLatency
 	for _, kind := range timeKinds(r, at) {
 		drawn := make([]drawnLatency, len(ops)+1)
@@ -211,10 +208,10 @@ func latenciesOf(run int, r *results.Result, m matched, columns []timeColumn) []
 			}
 		}
 		for _, c := range columns {
-			for i, l := range c.latencies(at, ops, kind, scratch) {
+			for i, l := range c.latencies(at, ops, kind) {
 				d := &drawn[i]
-				d.P50, d.P99 = append(d.P50, l.P50), append(d.P99, l.P99)
-				d.P999, d.Max = append(d.P999, l.P999), append(d.Max, l.Max)
+				d.P50, d.P99 = append(d.P50, l.P50.US), append(d.P99, l.P99.US)
+				d.P999, d.Max = append(d.P999, l.P999.US), append(d.Max, l.Max.US)
 				d.Heat = append(d.Heat, l.heat)
 			}
 		}
@@ -233,7 +230,7 @@ func latenciesOf(run int, r *results.Result, m matched, columns []timeColumn) []
 
 // percentileCurves returns the curve of each operation in the measured part, and after them that of all operations.
 func percentileCurves(r *results.Result, at int, ops []string, timeKind string) [][]figure {
-	all := results.NewHistogram()
+	var all results.Distribution
 	measured := r.Measured()
 	var groups []results.GroupStats
 	for _, g := range measured.Groups {
@@ -241,9 +238,9 @@ func percentileCurves(r *results.Result, at int, ops []string, timeKind string) 
 	}
 	var out [][]figure
 	for _, op := range ops {
-		one := results.NewHistogram()
+		var one results.Distribution
 		if s := operation(groups, at, op); s != nil {
-			merge(one, latency(s, timeKind))
+			merge(&one, latency(s, timeKind))
 		}
 		all.Merge(one)
 		out = append(out, percentileCurve(one))
@@ -253,12 +250,14 @@ func percentileCurves(r *results.Result, at int, ops []string, timeKind string) 
 
 // percentileCurve takes a histogram at twenty quantiles for each factor of ten in 1/(1-q), as far as the count says
 // anything: the last point is the highest value, at 1/(1-q) = count.
-func percentileCurve(h *hdrhistogram.Histogram) []figure {
+func percentileCurve(d results.Distribution) []figure {
 	out := []figure{}
-	n := float64(h.TotalCount())
+	answered, censored := d.Count()
+	n := float64(answered + censored)
 	if n == 0 {
 		return out
 	}
+	h := d.Waited()
 	for i := 0; ; i++ {
 		x := math.Pow(10, float64(i)/20)
 		if x >= n {
@@ -277,12 +276,9 @@ func curvesOf(run int, r *results.Result) []drawnCurve {
 	byGroup := map[string][]drawnStep{}
 	for i := range c.Rows {
 		s := &c.Rows[i]
-		l := s.Total.Response
-		if l == nil {
-			l = &s.Total.Service
-		}
-		byGroup[s.Name] = append(byGroup[s.Name], drawnStep{figure(s.Rate), figure(s.Total.PerSecond), l.P50, l.P99,
-			l.P999, l.Max, s.Why})
+		l := s.Total.Latency()
+		byGroup[s.Name] = append(byGroup[s.Name], drawnStep{figure(s.Rate), figure(s.Total.PerSecond), l.P50.US, l.P99.US,
+			l.P999.US, l.Max.US, s.Why})
 	}
 	var out []drawnCurve
 	for _, name := range slices.Sorted(maps.Keys(byGroup)) {

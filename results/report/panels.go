@@ -184,10 +184,10 @@ func targetPanels(subjects []results.ResultFile) []chartPlan {
 		{"Lateness of the generator", "How much later than intended operations left whose client waited for nothing " +
 			"else.", "ms", []tracePlan{
 			{"p99", func(_ int, c *timeColumn) float64 {
-				return late(c, func(l *results.Latency) int64 { return l.P99 })
+				return late(c, func(l *results.Latency) int64 { return l.P99.US })
 			}},
 			{"max", func(_ int, c *timeColumn) float64 {
-				return late(c, func(l *results.Latency) int64 { return l.Max })
+				return late(c, func(l *results.Latency) int64 { return l.Max.US })
 			}},
 		}},
 		{"Memory", "Resident memory of the target.", "MiB", []tracePlan{{"resident",

@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
-
 	"neokv.dev/results"
 )
 
@@ -54,7 +52,7 @@ func synthetic(seed uint64, slower float64) *results.Result {
 		stalled := phase == results.PhaseRun && since == 12
 		iv := results.Interval{Phase: phase, At: at, Since: float64(since), Seconds: 1,
 			Generator: results.GeneratorLoad{Cores: 0.4 + 0.1*rng.Float64(), Busy: 0.7,
-				Late: &results.Latency{P50: 20, P99: 300, Max: 2000}}}
+				Late: &results.Latency{P50: us(20), P99: us(300), Max: us(2000)}}}
 		for g, names := range ops {
 			stats := results.GroupStats{Name: r.Header.Groups[g].Name, Total: results.OpStats{Name: "total"},
 				Incidents: results.Incidents{Kinds: map[string]int64{}}}
@@ -149,9 +147,9 @@ func synthetic(seed uint64, slower float64) *results.Result {
 	}
 	for i, rate := range []float64{500, 1000, 1500, 2000} {
 		step := results.Step{Rate: rate, Seconds: 10, GroupStats: results.GroupStats{Name: "main"}}
-		us := int64(slower * 400 * math.Pow(3, float64(i)))
+		t := int64(slower * 400 * math.Pow(3, float64(i)))
 		step.Total = results.OpStats{Name: "total", Count: int64(10 * rate), PerSecond: min(rate, 1700),
-			Service: results.Latency{P50: us, P99: 4 * us, P999: 9 * us, Max: 12 * us}}
+			Service: results.Latency{P50: us(t), P99: us(4 * t), P999: us(9 * t), Max: us(12 * t)}}
 		if i > 1 {
 			step.Why = "p99 is 14.4 ms"
 		}
@@ -162,15 +160,17 @@ func synthetic(seed uint64, slower float64) *results.Result {
 }
 
 // opSamples are the latencies of an operation. response stays empty in a closed loop.
-type opSamples struct{ service, response *hdrhistogram.Histogram }
+type opSamples struct{ service, response results.Distribution }
 
-func newOpSamples() *opSamples { return &opSamples{results.NewHistogram(), results.NewHistogram()} }
+func newOpSamples() *opSamples { return &opSamples{} }
+
+func us(v int64) results.Quantile { return results.Quantile{US: v} }
 
 // add adds an operation. In an open loop it left 100 us late.
 func (s *opSamples) add(took time.Duration, open bool) {
-	results.Record(s.service, took)
+	s.service.Answer(took)
 	if open {
-		results.Record(s.response, took+100*time.Microsecond)
+		s.response.Answer(took + 100*time.Microsecond)
 	}
 }
 
@@ -180,11 +180,10 @@ func (s *opSamples) merge(from *opSamples) {
 }
 
 func (s *opSamples) stats(name string, seconds float64) results.OpStats {
-	n := s.service.TotalCount()
+	n, _ := s.service.Count()
 	op := results.OpStats{Name: name, Count: n, PerSecond: float64(n) / seconds,
-		Service: results.LatencyOf(s.service, true)}
-	if s.response.TotalCount() > 0 {
-		l := results.LatencyOf(s.response, true)
+		Service: s.service.Latency(true)}
+	if l := s.response.Latency(true); l.Known() {
 		op.Response = &l
 	}
 	return op
@@ -320,19 +319,17 @@ func TestColumns(t *testing.T) {
 		columns[1].seconds != 10 {
 		t.Fatalf("columns %+v", columns)
 	}
-	scratch := [2]*hdrhistogram.Histogram{results.NewHistogram(), results.NewHistogram()}
-	got := columns[1].latencies(0, []string{"read", "update"}, responseTime, scratch)
+	got := columns[1].latencies(0, []string{"read", "update"}, responseTime)
 	if len(got) != 3 {
 		t.Fatalf("%d latencies, want those of two operations and of all", len(got))
 	}
 	for i, op := range []string{"read", "update"} {
-		want := results.NewHistogram()
+		var want results.Distribution
 		for _, iv := range run[10:] {
-			merge(want, operation(iv.Groups, 0, op).Response)
+			merge(&want, operation(iv.Groups, 0, op).Response)
 		}
-		if got[i].P99 != want.ValueAtPercentile(99) || got[i].Max != want.Max() {
-			t.Errorf("%s: p99 %d us, max %d us, want %d and %d", op, got[i].P99, got[i].Max, want.ValueAtPercentile(99),
-				want.Max())
+		if q := want.Quantiles(99, 100); got[i].P99 != q[0] || got[i].Max != q[1] {
+			t.Errorf("%s: p99 %s, max %s, want %s", op, got[i].P99, got[i].Max, q)
 		}
 	}
 	var cells int64
@@ -380,12 +377,12 @@ func TestBeside(t *testing.T) {
 			Summary: &results.Summary{Groups: []results.GroupSummary{g}},
 		}}
 	}
-	us := func(v int64) results.Latency { return results.Latency{P50: v, P99: v, P999: v, Max: v} }
-	response := us(900)
+	all := func(v int64) results.Latency { return results.Latency{P50: us(v), P99: us(v), P999: us(v), Max: us(v)} }
+	response := all(900)
 	subjects := []results.ResultFile{
-		subject(results.OpStats{Name: "get", PerSecond: 100, Service: us(200), Response: &response}),
-		subject(results.OpStats{Name: "get", PerSecond: 150, Errors: 7, Service: us(100)},
-			results.OpStats{Name: "set", PerSecond: 5, Service: us(100)}),
+		subject(results.OpStats{Name: "get", PerSecond: 100, Service: all(200), Response: &response}),
+		subject(results.OpStats{Name: "get", PerSecond: 150, Errors: 7, Service: all(100)},
+			results.OpStats{Name: "set", PerSecond: 5, Service: all(100)}),
 		{Result: &results.Result{Header: results.Header{Groups: []results.ClientGroup{{Name: "g"}}}}},
 	}
 	got := beside(subjects, matchGroups(subjects)[0])
@@ -411,22 +408,22 @@ func TestHeat(t *testing.T) {
 		{[]int64{1}, []int64{0, 1}},
 		{[]int64{100, 100, 130, 300}, []int64{20, 2, 1, 0, 0, 1}},
 	} {
-		h := results.NewHistogram()
+		var d results.Distribution
 		for _, us := range c.us {
-			results.Record(h, time.Duration(us)*time.Microsecond)
+			d.Answer(time.Duration(us) * time.Microsecond)
 		}
-		if got := heatOf(h); !slices.Equal(got, c.want) {
+		if got := heatOf(d); !slices.Equal(got, c.want) {
 			t.Errorf("heatOf(%v) = %v; want %v", c.us, got, c.want)
 		}
 	}
 }
 
 func TestPercentileCurve(t *testing.T) {
-	h := results.NewHistogram()
+	var d results.Distribution
 	for us := range 1000 {
-		results.Record(h, time.Duration(us+1)*time.Microsecond)
+		d.Answer(time.Duration(us+1) * time.Microsecond)
 	}
-	got := percentileCurve(h)
+	got := percentileCurve(d)
 	points := map[figure]figure{}
 	for i := 0; i < len(got); i += 2 {
 		points[got[i]] = got[i+1]
@@ -436,7 +433,7 @@ func TestPercentileCurve(t *testing.T) {
 			t.Errorf("at 1/(1-q) = %v: %v us, want %v", c.x, points[c.x], c.us)
 		}
 	}
-	if got := percentileCurve(results.NewHistogram()); len(got) != 0 {
+	if got := percentileCurve(results.Distribution{}); len(got) != 0 {
 		t.Errorf("the curve of no values has %v", got)
 	}
 }
