@@ -385,6 +385,7 @@ func Run(ctx context.Context, o Options, out *results.RecordWriter) (results.Sum
 	r.sampler = newSampler(r)
 	h := o.Header
 	h.Groups, h.Duration, h.Warmup, h.Seed, h.Verify = nil, o.Duration, o.Warmup, o.Seed, o.Verify
+	h.Schedule, h.Search, h.LoadedBefore = o.schedule(), o.Search.String(), o.Load == LoadedBefore
 	h.Target = facts
 	if h.Started.IsZero() {
 		h.Started = r.epoch.UTC()

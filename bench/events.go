@@ -204,6 +204,19 @@ func (o *Options) checkEvents() (wrong problems) {
 
 const maxEvents = 10_000
 
+// schedule describes the events for the header.
+func (o *Options) schedule() *results.Schedule {
+	var lines []string
+	faults := 0
+	for _, e := range o.Events {
+		lines = append(lines, e.At.String()+" "+e.Do)
+		if e.fault {
+			faults++
+		}
+	}
+	return results.NewSchedule(lines, faults)
+}
+
 // withEvents returns the plan of a group with the changes of its rate.
 func (r *run) withEvents(g *loadGroup) Pace {
 	p := g.o.Rate

@@ -54,13 +54,13 @@ func (r *run) addGroup(o GroupOptions) results.ClientGroup {
 	}
 	r.groups = append(r.groups, g)
 	h := results.ClientGroup{
-		Name: o.Name, Workload: g.workload.Name, Keys: g.src.Kinds(), Clients: o.Clients, Pipeline: o.Pipeline,
-		Records: o.Records, Elements: g.src.Elements(), ValueBytes: g.src.ValueSizes(), OneNode: o.Slots == OneNode,
-		OneSlot: o.Slots == OneSlot,
+		Name: o.Name, Workload: g.workload.Name, Content: results.ContentOf(g.workload.Text), Keys: g.src.Kinds(),
+		Clients: o.Clients, Pipeline: o.Pipeline, Records: o.Records, Elements: g.src.Elements(),
+		ValueBytes: g.src.ValueSizes(), OneNode: o.Slots == OneNode, OneSlot: o.Slots == OneSlot,
 	}
 	switch {
 	case o.Replay != nil:
-		h.Rate, h.Records = o.Replay.String(), 0
+		h.Rate, h.Records, h.Content = o.Replay.String(), 0, o.Replay.content
 	case o.Rate.Open():
 		h.Rate = o.Rate.String()
 	}

@@ -28,7 +28,8 @@ type Replay struct {
 	// Speed is how many times faster than recorded; 0 sends as fast as possible.
 	Speed float64
 
-	facts workloads.RecordingFacts
+	facts   workloads.RecordingFacts
+	content *results.Content
 }
 
 // ReadReplay looks through a recording. The error names the lines that are wrong.
@@ -42,8 +43,10 @@ func ReadReplay(path string, speed float64) (*Replay, error) {
 		return nil, errors.Join(wrong...)
 	}
 	defer in.Close()
-	r.facts, err = workloads.ReadFacts(path, in)
+	sum := results.NewContentSum()
+	r.facts, err = workloads.ReadFacts(path, io.TeeReader(in, sum))
 	wrong.add(err)
+	r.content = sum.Content()
 	if wrong != nil {
 		return nil, errors.Join(wrong...)
 	}

@@ -20,6 +20,22 @@ type RateSearch struct {
 	Step  time.Duration // how long a rate is tried; 0 is three seconds
 }
 
+// String says what the search looks for; "" for none.
+func (s *RateSearch) String() string {
+	if s == nil {
+		return ""
+	}
+	text := "the highest rate"
+	if s.Curve {
+		text = "many rates"
+	}
+	text += ", each for " + s.Step.String()
+	if slo := s.SLO.String(); slo != "" {
+		text += ", SLO " + slo
+	}
+	return text
+}
+
 const (
 	usualStep = 3 * time.Second
 	// firstRate is where a search begins if the group has no rate.

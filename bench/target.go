@@ -84,6 +84,12 @@ func discover(ctx context.Context, dial func(context.Context, string) (net.Conn,
 					facts.Info[k] = v
 				}
 			}
+			if aof := info["aof_enabled"]; aof != "" && !facts.NeoKV() { // NeoKV has the line for programs that look for it
+				facts.Info["aof_enabled"] = aof
+				if aof == "1" {
+					facts.Info["appendfsync"] = t.configured(ctx, addr, "appendfsync")
+				}
+			}
 		}
 	}
 	switch facts.Cluster = len(nodes) > 0; {
@@ -306,6 +312,16 @@ func Fields(ctx context.Context, addr, password string, args ...string) (map[str
 func inForce(name string) bool {
 	line, _ := counters.Find(name)
 	return line.Kind == counters.Fact && line.Scope != counters.Store
+}
+
+// configured returns a setting of a Redis, "" if the server does not tell.
+func (t *target) configured(ctx context.Context, addr, name string) string {
+	v, err := t.ask(ctx, addr, "CONFIG", "GET", name)
+	if pair, _ := v.([]any); err == nil && len(pair) == 2 {
+		value, _ := pair[1].(string)
+		return value
+	}
+	return ""
 }
 
 // fields returns the lines `name:value` of a reply, none if the server does not know the command.

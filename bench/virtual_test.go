@@ -688,9 +688,61 @@ func TestReplay(t *testing.T) {
 			}
 			rec, err := results.Read(&buf)
 			if err != nil || len(rec.Warnings) > 0 || rec.Header.Groups[0].OpenLoop() != (speed > 0) {
-				t.Errorf("speed %g: %v, %v", speed, rec, err)
+				t.Fatalf("speed %g: %v, %v", speed, rec, err)
+			}
+			if c := rec.Header.Groups[0].Content; c == nil || c.Text != text.String() {
+				t.Errorf("speed %g: the header has %+v, want the recording", speed, c)
 			}
 		})
+	}
+}
+
+// The header holds all that makes a load what it is: a file of the same name with other contents is another one.
+func TestHeaderHoldsTheLoad(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "mine.yaml")
+	var loads []string
+	for i, o := range []Options{
+		{}, {}, {}, {Groups: []GroupOptions{{Slots: OneNode}}}, {Verify: true}, {Load: LoadedBefore},
+		{Events: []ScheduledEvent{event("1s rate 20"), event("500ms kill 2")}},
+		{Search: &RateSearch{Curve: true, Step: time.Second}},
+	} {
+		text := "records: [{key: 'k<n>', count: 9}]\nmix:\n  - do: SET <key> <value>\n"
+		if i == 1 {
+			text += "    share: 9\n  - do: GET <key>\n"
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if o.Groups == nil {
+			o.Groups = []GroupOptions{{}}
+		}
+		g := &o.Groups[0]
+		g.Workload, g.Clients, g.Records, g.Rate = path, 2, 9, Steady(10)
+		o.Duration, o.Inject = 2*time.Second, (&recordedFaults{}).inject
+		if o.Search != nil {
+			g.Rate = pace("steps 1..2 by 1 every 1s")
+		}
+		synctest.Test(t, func(t *testing.T) {
+			m := newMemory(func(time.Duration) time.Duration { return time.Millisecond })
+			_, rec, err := inBubble(t, m, t.Context(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			h := &rec.Header
+			if c := h.Groups[0].Content; c == nil || c.Text != text || c.Bytes != int64(len(text)) {
+				t.Errorf("%d: the header has %+v, want the file", i, c)
+			}
+			loads = append(loads, strings.Join(h.Load(), "; "))
+			if s := h.Schedule; o.Events != nil &&
+				(s == nil || s.Events != 2 || s.Faults != 1 || s.Text != "500ms kill 2\n1s rate 20\n") {
+				t.Errorf("schedule %+v", s)
+			}
+		})
+	}
+	for i, load := range loads {
+		if same := load == loads[0]; same != (i == 0 || i == 2) {
+			t.Errorf("%d: %s\nand 0: %s", i, load, loads[0])
+		}
 	}
 }
 

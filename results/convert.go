@@ -417,6 +417,8 @@ func configuration(h *Header, load ClientGroup) (out [][2]string) {
 	if load.Clients > 0 {
 		add("load", strings.TrimPrefix(load.Describe(), load.Workload+": "))
 	}
+	add("contents", load.Content.name())
+	add("beside", strings.Join(h.beside(), ", "))
 	commit := h.Build.Commit
 	if commit != "" && h.Build.Modified {
 		commit += "-modified"

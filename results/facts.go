@@ -17,6 +17,12 @@ type Fact struct {
 	Differ  bool     // in a way that a comparison must know
 }
 
+// OfLoad reports whether the fact is about what was sent. Results that differ in such a fact are of different loads. How
+// long a run took, and with which seed, is not among these facts.
+func (f *Fact) OfLoad() bool {
+	return f.Section == loadFacts && !slices.Contains([]string{"duration", "warm-up", "seed", "command"}, f.Name)
+}
+
 // sections in the order in which they are shown.
 const (
 	loadFacts    = "load"
@@ -26,7 +32,7 @@ const (
 	targetFacts  = "target"
 )
 
-// Facts returns the conditions of all
+// Facts returns the conditions of all subjects, by section.
 func Facts(subjects []ResultFile) []Fact {
 	var out []Fact
 	places := map[[2]string]int{}
@@ -69,9 +75,11 @@ func factsOf(h *Header, add func(section, name, value string)) {
 			rate = Count(n) + " operations per second"
 		}
 		add(loadFacts, name("workload"), g.Workload)
+		add(loadFacts, name("contents"), g.Content.String())
 		add(loadFacts, name("rate"), rate)
 		add(loadFacts, name("clients"), number(g.Clients))
 		add(loadFacts, name("pipeline"), number(g.Pipeline))
+		add(loadFacts, name("a pipeline goes to"), g.placement())
 		add(loadFacts, name("records"), number(int(g.Records)))
 		add(loadFacts, name("elements of a record"), number(g.Elements))
 		add(loadFacts, name("keys"), g.Keys)
@@ -80,7 +88,10 @@ func factsOf(h *Header, add func(section, name, value string)) {
 	add(loadFacts, "duration", h.Duration.String())
 	add(loadFacts, "warm-up", h.Warmup.String())
 	add(loadFacts, "seed", strconv.FormatUint(h.Seed, 10))
+	add(loadFacts, "schedule", h.Schedule.String())
+	add(loadFacts, "search", h.Search)
 	add(loadFacts, "reads back", yes(h.Verify))
+	add(loadFacts, "records loaded", map[bool]string{true: "before", false: "by the run"}[h.LoadedBefore])
 	add(loadFacts, "command", strings.Join(h.Command, " "))
 
 	add(settingFacts, "profile", h.Profile)
@@ -116,6 +127,9 @@ func factsOf(h *Header, add func(section, name, value string)) {
 	} else {
 		add(targetFacts, "where", strings.Join(h.Target.Addrs, ", "))
 	}
+	if !c.InProcess {
+		add(targetFacts, "what", h.Target.product())
+	}
 	add(targetFacts, "version", h.Target.Version)
 	add(targetFacts, "Redis Cluster", yes(h.Target.Cluster))
 	add(targetFacts, "in memory", yes(c.InMemory))
@@ -134,6 +148,17 @@ func factsOf(h *Header, add func(section, name, value string)) {
 	for _, name := range slices.Sorted(maps.Keys(h.Target.Info)) {
 		add(targetFacts, name, h.Target.Info[name])
 	}
+}
+
+// placement says where the operations of a pipeline go.
+func (g *ClientGroup) placement() string {
+	switch {
+	case g.OneNode:
+		return "one node"
+	case g.OneSlot:
+		return "one slot"
+	}
+	return "wherever its keys are"
 }
 
 func number(n int) string {

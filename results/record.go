@@ -3,6 +3,8 @@
 package results
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 	"time"
 )
@@ -30,6 +32,10 @@ type Header struct {
 	Warmup   time.Duration `json:"warmup_ns"`
 	Seed     uint64        `json:"seed"`
 	Verify   bool          `json:"verify,omitempty"`
+	Schedule *Schedule     `json:"schedule,omitempty"` // what the run does beside the load
+	Search   string        `json:"search,omitempty"`   // how it looks for rates, "" if it does not
+	// LoadedBefore is set if the run found the records that another one has loaded.
+	LoadedBefore bool `json:"loaded_before,omitempty"`
 
 	// On what. NewHeader fills in Build and Machine, the run fills in Target.
 	Build   Build        `json:"build"`
@@ -40,17 +46,18 @@ type Header struct {
 
 // ClientGroup is a group of clients that send the same load. The groups of a run send at the same time.
 type ClientGroup struct {
-	Name       string `json:"name"`
-	Workload   string `json:"workload"`
-	Keys       string `json:"keys"` // the distribution of keys
-	Clients    int    `json:"clients"`
-	Pipeline   int    `json:"pipeline"`
-	OneNode    bool   `json:"one_node,omitempty"` // the operations of a pipeline go to one node of a cluster
-	OneSlot    bool   `json:"one_slot,omitempty"` // they are about keys of one slot
-	Rate       string `json:"rate"`               // of all clients of the group together; "" for a closed loop
-	Records    uint64 `json:"records"`
-	Elements   int    `json:"elements,omitempty"` // elements of a record that is a collection
-	ValueBytes string `json:"value_bytes"`        // sizes of values, "" if nothing has a value
+	Name       string   `json:"name"`
+	Workload   string   `json:"workload"`
+	Content    *Content `json:"content,omitempty"` // of the file of the workload, or of the recording
+	Keys       string   `json:"keys"`              // the distribution of keys
+	Clients    int      `json:"clients"`
+	Pipeline   int      `json:"pipeline"`
+	OneNode    bool     `json:"one_node,omitempty"` // the operations of a pipeline go to one node of a cluster
+	OneSlot    bool     `json:"one_slot,omitempty"` // they are about keys of one slot
+	Rate       string   `json:"rate"`               // of all clients of the group together; "" for a closed loop
+	Records    uint64   `json:"records"`
+	Elements   int      `json:"elements,omitempty"` // elements of a record that is a collection
+	ValueBytes string   `json:"value_bytes"`        // sizes of values, "" if nothing has a value
 }
 
 // OpenLoop reports whether the clients sent operations on a schedule.
@@ -105,8 +112,73 @@ type Target struct {
 	Nodes   []string `json:"nodes"` // as found out
 	Cluster bool     `json:"cluster"`
 	Version string   `json:"version"` // redis_version of INFO
-	// Info holds more fields of the target's INFO: of NeoKV what is in force there, such as its shape and wal_sync.
+	// Info holds more fields of the target's INFO: of NeoKV what is in force there, such as its shape and wal_sync; of a
+	// Redis whether it keeps an append-only file, and how it syncs that.
 	Info map[string]string `json:"info,omitempty"`
+}
+
+// NeoKV reports whether the target is a NeoKV.
+func (t *Target) NeoKV() bool { return t.Info["neokv_version"] != "" }
+
+// Kind says what the target is, without what differs from one build to the next, or from one hour to the next: its
+// version, and the regions of a NeoKV.
+func (t *Target) Kind() string {
+	if !t.NeoKV() {
+		return t.product()
+	}
+	return fmt.Sprintf("NeoKV with %s stores and %s replicas, %s transport", t.Info["stores"], t.Info["replicas"],
+		t.Info["raft_transport"])
+}
+
+// product names the program that answered, without its version.
+func (t *Target) product() string {
+	name := "Redis"
+	switch {
+	case t.NeoKV():
+		return "NeoKV"
+	case t.Info["server_name"] == "valkey":
+		name = "Valkey"
+	}
+	if t.Cluster {
+		return name + " Cluster of " + Plural(int64(len(t.Nodes)), "node")
+	}
+	return name
+}
+
+// version is that of the product.
+func (t *Target) version() string {
+	return cmp.Or(t.Info["neokv_version"], t.Info["valkey_version"], t.Version)
+}
+
+// notDurable is NotDurable of a target that ran already.
+func (t *Target) notDurable() string {
+	switch {
+	case t.NeoKV() && t.Info["in_memory"] == "1":
+		return "in memory"
+	case t.Info["wal_sync"] == "none":
+		return "sync none"
+	case t.Info["aof_enabled"] == "0":
+		return "no append-only file"
+	case t.Info["appendfsync"] != "" && t.Info["appendfsync"] != "always":
+		return "appendfsync " + t.Info["appendfsync"]
+	}
+	return ""
+}
+
+// Durability says when an acknowledged write outlives a power failure, "" if that is not known.
+func (h *Header) Durability() string {
+	c, info := h.Cluster, h.Target.Info
+	switch why := h.NotDurable(); {
+	case why != "":
+		return "not durable (" + why + ")"
+	case c.InProcess:
+		return "sync " + c.Sync + " on " + c.Synced().FileSystem
+	case h.Target.NeoKV():
+		return "sync " + info["wal_sync"]
+	case info["appendfsync"] != "":
+		return "appendfsync " + info["appendfsync"]
+	}
+	return ""
 }
 
 // NotDurable returns why a power failure could take an acknowledged write away. It is empty if that cannot happen, or
@@ -115,7 +187,7 @@ func (h *Header) NotDurable() string {
 	c := h.Cluster
 	switch {
 	case !c.InProcess:
-		return ""
+		return h.Target.notDurable()
 	case c.InMemory:
 		return "in memory"
 	case c.Sync == "none":

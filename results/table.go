@@ -175,22 +175,64 @@ func rate(plan string) string {
 }
 
 // Where says on what was measured, and whether the data would have survived a power failure: the first line.
-func (h *Header) Where() string {
-	c := h.Cluster
-	if !c.InProcess {
-		kind := "Redis"
-		if h.Target.Cluster {
-			kind = fmt.Sprintf("Redis Cluster of %s", Plural(int64(len(h.Target.Nodes)), "node"))
+func (h *Header) Where() string { return h.what(" at " + strings.Join(h.Target.Addrs, ",")) }
+
+// What is Where without the addresses.
+func (h *Header) What() string { return h.what("") }
+
+func (h *Header) what(place string) string {
+	c, t := h.Cluster, &h.Target
+	words := []string{strings.TrimSpace(t.product()+" "+t.version()) + place}
+	switch {
+	case c.InProcess:
+		words = []string{fmt.Sprintf("%s and %s in this process", Plural(int64(c.Stores), "store"),
+			Plural(int64(c.Regions), "region")), c.Transport + " transport"}
+	case t.NeoKV():
+		words = append(words, fmt.Sprintf("%s stores and %s regions", t.Info["stores"], t.Info["regions"]),
+			t.Info["raft_transport"]+" transport")
+	}
+	durable := h.Durability()
+	if c.InProcess && h.NotDurable() == "" {
+		durable += fmt.Sprintf(" (fdatasync p50 %s)", Micros(c.Synced().SyncP50.Microseconds()))
+	}
+	if durable != "" {
+		words = append(words, durable)
+	}
+	return strings.Join(words, ", ")
+}
+
+// Load says what was sent, for how long or with which seed aside: a line for each group of clients, and one for each
+// thing that the run does beside that.
+func (h *Header) Load() (out []string) {
+	for _, g := range h.Groups {
+		text := g.Describe()
+		for _, more := range []string{g.Keys, g.Content.name()} {
+			if more != "" {
+				text += "; " + more
+			}
 		}
-		return fmt.Sprintf("%s %s at %s", kind, h.Target.Version, strings.Join(h.Target.Addrs, ","))
+		if len(h.Groups) > 1 {
+			text = g.Name + ": " + text
+		}
+		out = append(out, text)
 	}
-	text := fmt.Sprintf("%s and %s in this process, %s transport, ", Plural(int64(c.Stores), "store"),
-		Plural(int64(c.Regions), "region"), c.Transport)
-	if why := h.NotDurable(); why != "" {
-		return text + "not durable (" + why + ")"
+	return append(out, h.beside()...)
+}
+
+// beside says what the run does beside the load of its groups.
+func (h *Header) beside() (out []string) {
+	for _, x := range []struct{ what, text string }{{"schedule: ", h.Schedule.String()}, {"looks for ", h.Search}} {
+		if x.text != "" {
+			out = append(out, x.what+x.text)
+		}
 	}
-	return text + fmt.Sprintf("sync %s on %s (fdatasync p50 %s)", c.Sync, c.Synced().FileSystem,
-		Micros(c.Synced().SyncP50.Microseconds()))
+	if h.Verify {
+		out = append(out, "reads back what was written")
+	}
+	if h.LoadedBefore {
+		out = append(out, "the records were loaded before")
+	}
+	return out
 }
 
 // records describes the records of a load.

@@ -144,6 +144,12 @@ func TestBenchTarget(t *testing.T) {
 	if got.status != statusDone {
 		t.Fatalf("status %d, stderr %q", got.status, got.stderr)
 	}
+	first, _, _ := strings.Cut(got.stdout, "\n")
+	want := regexp.MustCompile(`^NeoKV \S+ at 127\.0\.0\.1:\d+, 3 stores and \d+ regions, \S+ transport, ` +
+		`not durable \(in memory\)$`)
+	if !want.MatchString(first) {
+		t.Errorf("the table begins %q, want %s", first, want)
+	}
 	h := readResult(t, got.stdout).Header
 	if in := h.Target.Info; in["in_memory"] != "1" || in["stores"] != "3" || in["wal_sync"] != "always" ||
 		in["store"] != "" {

@@ -147,7 +147,7 @@ func TestFilesOfOtherVerbs(t *testing.T) {
 		"bench":   writeFile(t, "bench.jsonl", lines...),
 		"ab":      writeFile(t, "ab.jsonl", `{"blocks_format":1}`+"\n"),
 		"tune":    writeFile(t, "tune.jsonl", `{"tuning_format":1}`+"\n"),
-		"history": writeFile(t, "history.jsonl", `{"history_format":1,"header":{"format":3}}`+"\n"),
+		"history": writeFile(t, "history.jsonl", `{"history_format":2,"header":{"format":3}}`+"\n"),
 		"check":   writeFile(t, "check.json", "{\n  \"baseline_format\": 1\n}\n"),
 	}
 	for reader, args := range map[string][]string{

@@ -3,6 +3,7 @@
 package compare
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -331,22 +332,12 @@ func (c *Delta) Row(name string) *Row {
 // Comparable says why figures of two results may not be compared, nil if they may: they must come from the same load.
 func Comparable(a, b *results.Header) error {
 	var wrong []error
-	differ := func(what string, x, y any) {
-		if x != y {
-			wrong = append(wrong, fmt.Errorf("%s: %v and %v", what, x, y))
+	for _, f := range results.Facts([]results.ResultFile{{Result: &results.Result{Header: *a}},
+		{Result: &results.Result{Header: *b}}}) {
+		if f.Differ && f.OfLoad() {
+			wrong = append(wrong, fmt.Errorf("%s: %s and %s", f.Name, cmp.Or(f.Values[0], "(none)"),
+				cmp.Or(f.Values[1], "(none)")))
 		}
-	}
-	differ("groups of clients", len(a.Groups), len(b.Groups))
-	for i := range min(len(a.Groups), len(b.Groups)) {
-		x, y := a.Groups[i], b.Groups[i]
-		differ("workload", x.Workload, y.Workload)
-		differ("clients", x.Clients, y.Clients)
-		differ("pipeline", x.Pipeline, y.Pipeline)
-		differ("rate", x.Rate, y.Rate)
-		differ("keys", x.Keys, y.Keys)
-		differ("records", x.Records, y.Records)
-		differ("elements", x.Elements, y.Elements)
-		differ("bytes of values", x.ValueBytes, y.ValueBytes)
 	}
 	return errors.Join(wrong...)
 }

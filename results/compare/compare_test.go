@@ -229,6 +229,36 @@ func TestRunFile(t *testing.T) {
 	}
 }
 
+// TestComparable: whatever makes a load another one keeps results from being compared.
+func TestComparable(t *testing.T) {
+	h := func() *results.Header {
+		return &results.Header{Groups: []results.ClientGroup{{Name: "w.yaml", Workload: "w.yaml", Clients: 2, Pipeline: 4,
+			Content: results.ContentOf([]byte("a"))}}, Seed: 1}
+	}
+	for want, change := range map[string]func(*results.Header){
+		"": func(h *results.Header) {
+			h.Seed, h.Duration, h.Command, h.Settings = 2, 3, []string{"x"}, map[string]string{"a": "b"}
+		},
+		"contents: sha256 ": func(h *results.Header) { h.Groups[0].Content = results.ContentOf([]byte("b")) },
+		"a pipeline goes to: wherever its keys are and one node": func(h *results.Header) { h.Groups[0].OneNode = true },
+		"a pipeline goes to: wherever its keys are and one slot": func(h *results.Header) { h.Groups[0].OneSlot = true },
+		"schedule: (none) and 1 event, 1 fault among them: 1s kill 2": func(h *results.Header) {
+			h.Schedule = results.NewSchedule([]string{"1s kill 2"}, 1)
+		},
+		"reads back: no and yes":          func(h *results.Header) { h.Verify = true },
+		"search: (none) and many rates":   func(h *results.Header) { h.Search = "many rates" },
+		"records loaded: by the run and ": func(h *results.Header) { h.LoadedBefore = true },
+		"clients: 2 and 3":                func(h *results.Header) { h.Groups[0].Clients = 3 },
+		"rate: closed loop and 5 op":      func(h *results.Header) { h.Groups[0].Rate = "5" },
+	} {
+		x := h()
+		change(x)
+		if err := Comparable(h(), x); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%v; want %q", err, want)
+		}
+	}
+}
+
 // TestMarkdown: what a user named cannot break out of its place.
 func TestMarkdown(t *testing.T) {
 	c := &Delta{A: "a`b|c", B: "<b>", Rounds: 6, Rows: Rounds(noisy(rand.New(rand.NewPCG(1, 1)), 6, 1, 1, 1))}

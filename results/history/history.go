@@ -18,7 +18,7 @@ import (
 )
 
 // Format is the version of the lines of a history.
-const Format = 1
+const Format = 2
 
 // MaxBytes is how long a history may be: some ten thousand runs. A longer one is refused, since readers hold all of it.
 const MaxBytes = 64 << 20

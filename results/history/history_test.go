@@ -169,7 +169,7 @@ func TestWrongLines(t *testing.T) {
 		{good + "{\n" + good + "{}\n", []string{"line 2: unexpected end", "line 4: not a line of a history"}},
 		{`{"header":{"format":3}}` + "\n", []string{"line 1: not a line of a history"}},
 		{`{"header":{"format":3}}`, []string{"line 1: not a line of a history"}},
-		{strings.Replace(good, `"history_format":1`, `"history_format":2`, 1), []string{"line 1: history format 2, this"}},
+		{strings.Replace(good, `"history_format":2`, `"history_format":1`, 1), []string{"line 1: history format 1, this"}},
 		{strings.Replace(good, `"value":100`, `"value":-100`, 1), []string{"line 1: throughput: -100, want 0 or more"}},
 		{long, []string{"line 1: not", "line 10: not"}},
 		{strings.Repeat(" ", MaxBytes+1), []string{"a history of more than 64 MiB"}},

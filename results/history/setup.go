@@ -21,17 +21,7 @@ type Setup struct {
 // Setup returns the setup of a run.
 func (e *Entry) Setup() Setup {
 	h := &e.Header
-	var loads []string
-	for _, g := range h.Groups {
-		load := g.Describe()
-		if g.Keys != "" {
-			load += "; " + g.Keys
-		}
-		if len(h.Groups) > 1 {
-			load = g.Name + ": " + load
-		}
-		loads = append(loads, load)
-	}
+	loads := h.Load()
 	if e.Case != "" {
 		loads = append([]string{e.Case}, loads...)
 	}
@@ -51,10 +41,7 @@ func target(h *results.Header) string {
 		words = append(words, "profile "+h.Profile)
 	}
 	if !c.InProcess {
-		kind := "Redis"
-		if h.Target.Cluster {
-			kind = fmt.Sprintf("Redis Cluster of %d nodes", len(h.Target.Nodes))
-		}
+		kind := h.Target.Kind()
 		var hosts []string
 		for _, addr := range h.Target.Addrs {
 			if host, _, err := net.SplitHostPort(addr); err == nil && !slices.Contains(hosts, host) {
@@ -64,7 +51,11 @@ func target(h *results.Header) string {
 		if hosts != nil {
 			kind += " at " + strings.Join(hosts, ", ")
 		}
-		return strings.Join(append(words, kind), ", ")
+		words = append(words, kind)
+		if durable := h.Durability(); durable != "" {
+			words = append(words, durable)
+		}
+		return strings.Join(words, ", ")
 	}
 	words = append(words, fmt.Sprintf("%d stores, %d replicas and %d regions in one process", c.Stores, c.Replicas,
 		c.Regions), c.Transport+" transport")

@@ -165,6 +165,10 @@ func TestSetup(t *testing.T) {
 		"records":  {func(e *Entry) { e.Header.Groups[0].Records = 11 }, false},
 		"sizes":    {func(e *Entry) { e.Header.Groups[0].ValueBytes = "64" }, false},
 		"rate":     {func(e *Entry) { e.Header.Groups[0].Rate = "100" }, false},
+		"contents": {func(e *Entry) { e.Header.Groups[0].Content = results.ContentOf([]byte("b")) }, false},
+		"schedule": {func(e *Entry) { e.Header.Schedule = results.NewSchedule([]string{"1s kill 2"}, 1) }, false},
+		"verify":   {func(e *Entry) { e.Header.Verify = true }, false},
+		"search":   {func(e *Entry) { e.Header.Search = "many rates" }, false},
 		"group":    {func(e *Entry) { e.Header.Groups = append(e.Header.Groups, e.Header.Groups[0]) }, false},
 		"case":     {func(e *Entry) { e.Case = "x" }, false},
 		"profile":  {func(e *Entry) { e.Header.Profile = "durable" }, false},
@@ -186,6 +190,13 @@ func TestSetup(t *testing.T) {
 		Nodes: []string{"a", "b", "c"}}
 	if got := e.Setup().Target; got != "profile default, Redis Cluster of 3 nodes at 10.0.0.1, 10.0.0.2" {
 		t.Errorf("target %q", got)
+	}
+	// A NeoKV is called so. Its regions split and merge while it runs.
+	e.Header.Target.Info = map[string]string{"neokv_version": "v2", "stores": "3", "replicas": "3", "regions": "9",
+		"in_memory": "1", "raft_transport": "memory"}
+	if got, want := e.Setup().Target, "profile default, NeoKV with 3 stores and 3 replicas, memory transport at 10.0.0.1, "+
+		"10.0.0.2, not durable (in memory)"; got != want {
+		t.Errorf("target %q, want %q", got, want)
 	}
 }
 
