@@ -412,7 +412,8 @@ func TestTargetsRefused(t *testing.T) {
 			return tcp(ctx, addr)
 		}
 		for { // until it listens
-			if nc, err := new(net.Dialer).DialContext(ctx, "unix", filepath.Join(dir, "s")); err == nil || ctx.Err() != nil {
+			nc, err := new(net.Dialer).DialContext(ctx, "unix", filepath.Join(dir, "s"))
+			if err == nil || ctx.Err() != nil {
 				return nc, err
 			}
 			time.Sleep(time.Millisecond)
@@ -427,8 +428,10 @@ func TestTargetsRefused(t *testing.T) {
 		{[]string{"sentinel:1"}, "", "target sentinel:1 is a Sentinel, which keeps no data"},
 		{[]string{cluster[0], single}, "", "target " + cluster[0] + " is a node of a cluster, " + single + " is none"},
 		{[]string{single, cluster[1]}, "", "target " + cluster[1] + " is a node of a cluster, " + single + " is none"},
-		{[]string{single}, "10ms kil 2", "at 10ms kil 2: kil is neither a command of the target nor a fault; did you mean kill?"},
-		{[]string{cluster[0]}, "10ms FLUSHAL", "flushal is neither a command of the target nor a fault; did you mean flushall?"},
+		{[]string{single}, "10ms kil 2",
+			"at 10ms kil 2: kil is neither a command of the target nor a fault; did you mean kill?"},
+		{[]string{cluster[0]}, "10ms FLUSHAL",
+			"flushal is neither a command of the target nor a fault; did you mean flushall?"},
 	} {
 		o := Options{Groups: []GroupOptions{{Workload: "set", Records: 10}}, Duration: 50 * time.Millisecond,
 			Targets: c.targets, Dial: dial}

@@ -182,7 +182,8 @@ func TestCompare(t *testing.T) {
 	for _, x := range []struct {
 		args, want []string
 	}{
-		{[]string{"a.jsonl"}, []string{"a.jsonl: this is a file of bench: neokv results prints it; to compare results, name two"}},
+		{[]string{"a.jsonl"}, []string{
+			"a.jsonl: this is a file of bench: neokv results prints it; to compare results, name two"}},
 		{nil, []string{"compare: 0 arguments"}},
 		{[]string{"a.jsonl,nosuch", "open.jsonl"}, []string{"nosuch: no such file", "different loads: rate:"}},
 		{[]string{".", t.TempDir()}, []string{"no *.jsonl in this folder", "different loads: rate"}},

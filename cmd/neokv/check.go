@@ -78,9 +78,11 @@ Exit status: 0 pass, 3 regression, 4 inconclusive (only with --inconclusive fail
 	setFlags(flags, &f.set, "change a setting in the timed part")
 	flags.Var(&listValue{into: &f.env, kind: "NAME=VALUE", hide: profiles.ShownVariable}, "env",
 		"a variable of the process of this build, `NAME=VALUE`; may be repeated")
-	flags.StringVar(&f.maxRegression, "max-regression", "5%", "`percent` of CPU time per operation that may not pass, such as 5%")
+	flags.StringVar(&f.maxRegression, "max-regression", "5%",
+		"`percent` of CPU time per operation that may not pass, such as 5%")
 	flags.DurationVar(&f.budget, "budget", 3*time.Minute, "how long the timed part takes; as long again before it fails")
-	flags.StringVar(&f.inconclusive, "inconclusive", "pass", "`pass|fail`: what to do when nobody can tell: pass or fail")
+	flags.StringVar(&f.inconclusive, "inconclusive", "pass",
+		"`pass|fail`: what to do when nobody can tell: pass or fail")
 	flags.StringVar(&f.only, "only", "", "only one part: `counts|timed`")
 	f.register(flags)
 	flags.StringVar(&f.junit, "junit", "", "write JUnit's XML to this `file`, too")

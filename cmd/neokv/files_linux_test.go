@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"net"
@@ -21,24 +20,8 @@ import (
 // startWithFiles starts the program with a limit of file descriptors that it may not raise.
 func startWithFiles(t *testing.T, limit int, args ...string) *started {
 	t.Helper()
-	p := &started{Cmd: exec.Command("sh", append([]string{"-c", fmt.Sprintf(`ulimit -n %d && exec "$@"`, limit), "sh",
-		os.Args[0]}, args...)...)}
-	p.Env = append(os.Environ(), programEnv+"=1")
-	p.Stderr = &p.stderr
-	p.WaitDelay = patience
-	out, err := p.StdoutPipe()
-	if err == nil {
-		err = startPlain(p.Cmd)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { p.Process.Kill() })
-	p.stdout = bufio.NewReader(out)
-	if p.line, err = p.stdout.ReadString('\n'); err != nil && err != io.EOF {
-		t.Fatal(err)
-	}
-	return p
+	return startCommand(t, exec.Command("sh", append([]string{"-c", fmt.Sprintf(`ulimit -n %d && exec "$@"`, limit),
+		"sh", os.Args[0]}, args...)...), startPlain)
 }
 
 // startPlain starts a program without root's right to exceed hard limits.

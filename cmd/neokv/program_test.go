@@ -42,13 +42,19 @@ type started struct {
 
 func startProgram(t *testing.T, args ...string) *started {
 	t.Helper()
-	p := &started{Cmd: exec.Command(os.Args[0], args...)}
+	return startCommand(t, exec.Command(os.Args[0], args...), (*exec.Cmd).Start)
+}
+
+// startCommand starts a command that becomes the program, by a function.
+func startCommand(t *testing.T, c *exec.Cmd, start func(*exec.Cmd) error) *started {
+	t.Helper()
+	p := &started{Cmd: c}
 	p.Env = append(os.Environ(), programEnv+"=1")
 	p.Stderr = &p.stderr
 	p.WaitDelay = patience
 	out, err := p.StdoutPipe()
 	if err == nil {
-		err = p.Start()
+		err = start(c)
 	}
 	if err != nil {
 		t.Fatal(err)

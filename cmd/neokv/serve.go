@@ -22,8 +22,8 @@ func serveCommand(p process) *cobra.Command {
 		Long: `Boot a cluster of stores in this process and serve it until SIGTERM or Ctrl-C.
 
 Each store listens on a port of its own and speaks the Redis Cluster protocol; the proxy port takes any key. When every
-slot is served, standard output has one line that begins with NEOKV_READY. Standard error has a line for each fault and each
-failure, and one for each command that clients call and NeoKV lacks.`,
+slot is served, standard output has one line that begins with NEOKV_READY. Standard error has a line for each fault and
+each failure, and one for each command that clients call and NeoKV lacks.`,
 		Example: `  neokv serve
   neokv serve --dir ./data --stores 5 --regions 32
   neokv serve --mem --profile small --port 0
@@ -80,8 +80,8 @@ func serve(c *cobra.Command, p process, f *clusterFlags, controlPort int) (err e
 	if _, err := fmt.Fprintln(p.stdout, readyLine(cluster), "control="+control.port()); err != nil {
 		return err
 	}
-	fmt.Fprintf(p.stderr, "neokv: try redis-cli -c -p %s, or redis-cli -p %s for all keys at one port; neokv ctl shows and hurts "+
-		"the cluster\n", portOf(cluster.Addrs()[0]), portOf(cluster.ProxyAddr()))
+	fmt.Fprintf(p.stderr, "neokv: try redis-cli -c -p %s, or redis-cli -p %s for all keys at one port; neokv ctl shows "+
+		"and hurts the cluster\n", portOf(cluster.Addrs()[0]), portOf(cluster.ProxyAddr()))
 	for {
 		select {
 		case <-ctx.Done():

@@ -127,8 +127,8 @@ func TestServeKeepsTheFolder(t *testing.T) {
 	ctx := t.Context()
 	s := startServe(t, "--dir", dir, "--port", "0", "--regions", "3")
 	// serve says how to connect, and in a boot that takes longer than a second what it waits for.
-	said := regexp.MustCompile(`neokv: (waiting for .* \(\d+s\)|try redis-cli .*)\n`).ReplaceAllString(s.stderr.String(), "")
-	if said != "" {
+	expected := regexp.MustCompile(`neokv: (waiting for .* \(\d+s\)|try redis-cli .*)\n`)
+	if said := expected.ReplaceAllString(s.stderr.String(), ""); said != "" {
 		t.Errorf("stderr %q: want nothing to say", said)
 	}
 	if err := s.clusterClient(t).Set(ctx, "kept", "yes", 0).Err(); err != nil {
@@ -270,7 +270,8 @@ func TestServeWithoutAStore(t *testing.T) {
 	r := neokvRun(t, nil, "serve", "--profile", "small", "--dir", dir, "--port", "0")
 	for _, want := range []string{"1 of the 3 stores", gone + " is missing", "store-3 is missing"} {
 		if r.status != statusFailed || !strings.Contains(r.stderr, want) {
-			t.Errorf("with two stores gone: status %d, stderr %q; want %d and %q", r.status, r.stderr, statusFailed, want)
+			t.Errorf("with two stores gone: status %d, stderr %q; want %d and %q", r.status, r.stderr, statusFailed,
+				want)
 		}
 	}
 }

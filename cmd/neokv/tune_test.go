@@ -204,7 +204,8 @@ func TestTuneUsage(t *testing.T) {
 		{"with a --rate it says nothing", []string{"--knob", "raft.max_inflight=1,2", "--rate", "100"}},
 		{"--resume and --budget exclude each other", []string{"--resume", "x", "--budget", "1h"}},
 		{"other.jsonl: not a file of neokv tune", []string{"--resume", "other.jsonl"}},
-		{"other.jsonl exists; --force writes over it, --resume goes on with it", []string{"--knob", "raft.max_inflight=1,2", "--out", "other.jsonl"}},
+		{"other.jsonl exists; --force writes over it, --resume goes on with it",
+			[]string{"--knob", "raft.max_inflight=1,2", "--out", "other.jsonl"}},
 		{"--knob: none given", nil},
 	} {
 		if got := neokvRun(t, nil, append([]string{"tune"}, x.args...)...); got.status != statusInvalid ||
