@@ -45,7 +45,7 @@ func loseMerge(t *testing.T, mistakes seam.Mistakes) (repaired bool) {
 	hooks := seam.Hooks{Mistakes: mistakes}
 	hooks.Region.BeforeApply = func(st topology.StoreID, id topology.RegionID, _, _ uint64, payload []byte, _ error) {
 		if s := run.Load(); s != nil {
-			s.hangMerged(st, id, payload)
+			s.hangUnsynced(st, id, payload)
 		}
 	}
 	hooks.Region.BoundsChanged = func(st topology.StoreID, id topology.RegionID, b region.Bounds,
@@ -68,7 +68,7 @@ func loseMerge(t *testing.T, mistakes seam.Mistakes) (repaired bool) {
 		ended = make(chan struct{})
 		run.Store(s)
 		s.do("transfer 1 1")
-		s.unsynced.Store(&storeRegion{3, 1})
+		s.unsynced.Store(&lostStep{storeRegion{3, 1}, "merge"})
 		s.do("merge 1")
 		select {
 		case <-ended:

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bytes"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -15,10 +16,16 @@ import (
 
 const killMergedPhrase = "kill stores that have merged"
 
-// killMerged kills stores that have applied a merge and synced nothing since. While such a store is down the leader
-// moves, the wider region is split again where it was merged, and the logs are cut, so that the store gets the region
-// as a snapshot.
-func killMerged(s *sim, random *rand.Rand) {
+// killMerged kills stores that have applied a merge and synced nothing since.
+func killMerged(s *sim, random *rand.Rand) { s.killInMerges(random, "merge") }
+
+// killFrozen kills stores that have applied the freeze of a region that a merge takes over, and synced nothing since.
+func killFrozen(s *sim, random *rand.Rand) { s.killInMerges(random, "freeze") }
+
+// killInMerges kills stores that have applied a step of a merge and synced nothing since. While such a store is down
+// the leader moves, the wider region is split again where it was merged, and the logs are cut, so that the store gets
+// the region as a snapshot.
+func (s *sim) killInMerges(random *rand.Rand, step string) {
 	for s.sleep(time.Duration(100+random.IntN(700)) * time.Millisecond) {
 		slots := topology.SplitEvenly(simRegions)[random.IntN(simRegions)]
 		at := slots.First + topology.Slot(slots.Count()/2)
@@ -30,7 +37,11 @@ func killMerged(s *sim, random *rand.Rand) {
 			continue
 		}
 		victim := others[random.IntN(len(others))]
-		s.unsynced.Store(&storeRegion{victim.ID(), left.ID})
+		lost := &lostStep{storeRegion{victim.ID(), left.ID}, step}
+		if step == "freeze" {
+			lost.region = s.ownerOf(at).ID
+		}
+		s.unsynced.Store(lost)
 		merged := make(chan struct{})
 		go func() {
 			defer close(merged)
@@ -61,11 +72,18 @@ func killMerged(s *sim, random *rand.Rand) {
 	}
 }
 
-// hangMerged makes the disk of a store hang, until it is killed, when the store is about to apply a merge that is to be
-// lost.
-func (s *sim) hangMerged(st topology.StoreID, r topology.RegionID, payload []byte) {
-	if x := s.unsynced.Load(); x != nil && *x == (storeRegion{st, r}) &&
-		bytes.Contains(payload, []byte("\x06bounds\x05merge")) {
+// lostStep is a step of a merge that a kill shall take from a store: the "freeze" of the right region, or the "merge" in
+// the left one.
+type lostStep struct {
+	storeRegion
+	step string
+}
+
+// hangUnsynced makes the disk of a store hang, until it is killed, when the store is about to apply a step of a merge
+// that is to be lost.
+func (s *sim) hangUnsynced(st topology.StoreID, r topology.RegionID, payload []byte) {
+	if x := s.unsynced.Load(); x != nil && x.storeRegion == (storeRegion{st, r}) &&
+		bytes.Contains(payload, fmt.Appendf(nil, "\x06bounds%c%s", len(x.step), x.step)) {
 		s.nodes[st-1].FS().SetDrive(fault.Drive{Hang: true}, rand.New(rand.NewPCG(1, 1)))
 	}
 }

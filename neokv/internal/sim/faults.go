@@ -30,6 +30,7 @@ var faults = []happening{
 	{"flush regions without keys", flushing, nil},
 	{"hold sweeps while regions merge", lateSweeps, (*sim).holdWrites},
 	{killMergedPhrase, killMerged, nil},
+	{"kill stores that have frozen regions", killFrozen, nil},
 	{"cut logs while children wait", waitingChildren, nil},
 }
 

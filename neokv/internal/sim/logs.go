@@ -23,7 +23,7 @@ var payloads = maphash.MakeSeed()
 func (s *sim) observe(st topology.StoreID, r topology.RegionID, index, tag uint64, payload []byte, refusal error) {
 	s.slowDown(st, r, payload)
 	s.sawBehind(st, r, payload)
-	s.hangMerged(st, r, payload)
+	s.hangUnsynced(st, r, payload)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.entries[r] == nil {

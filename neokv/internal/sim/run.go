@@ -44,7 +44,7 @@ type sim struct {
 	gate *writeGate // for the faults that hold writes
 	slow atomic.Pointer[slowApply]
 
-	unsynced atomic.Pointer[storeRegion] // see hangMerged
+	unsynced atomic.Pointer[lostStep]    // see hangUnsynced
 	behind   atomic.Pointer[behindSplit] // see sawBehind
 
 	mu      sync.Mutex
