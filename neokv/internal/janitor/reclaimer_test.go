@@ -2,6 +2,7 @@ package janitor
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -205,7 +206,7 @@ func reclaimAgainstModel(t *testing.T, random *rand.Rand) {
 			for range 1 + random.IntN(3) {
 				calls = append(calls, redis.Call{Args: orphaning(random, now)})
 			}
-			cmd := region.EncodeEntry(9, 3, now, version, calls...)
+			cmd := encodeEntry(now, version, calls)
 			log = append(log, sm.Entry{Index: uint64(len(log) + 1), Cmd: cmd})
 		}
 		i := random.IntN(2)
@@ -274,6 +275,25 @@ func (r *reclaimed) snapshotBehind(t testing.TB, other *reclaimed) []byte {
 		return nil
 	}
 	return r.snapshot(t)
+}
+
+// encodeEntry returns an entry of the region's log, as region/entry.go has it, of store 9 in term 3, for bounds that
+// have never changed.
+func encodeEntry(timeMS, version uint64, calls []redis.Call) []byte {
+	entry := []byte{8}
+	for _, n := range []uint64{3, timeMS, version} {
+		entry = binary.BigEndian.AppendUint64(entry, n)
+	}
+	entry = binary.BigEndian.AppendUint32(entry, 9)
+	entry = append(entry, make([]byte, 16)...) // no proposer waits for it
+	entry = binary.BigEndian.AppendUint32(entry, 1)
+	for _, c := range calls {
+		entry = binary.AppendUvarint(entry, uint64(len(c.Args)))
+		for _, a := range c.Args {
+			entry = append(binary.AppendUvarint(entry, uint64(len(a))), a...)
+		}
+	}
+	return entry
 }
 
 // orphaning makes a call that builds up collections and long strings, or leaves orphans, among a few keys.

@@ -193,12 +193,6 @@ func (c *pipeEnd) Close() error {
 	return nil
 }
 
-// CloseWrite ends writing: the other end reads what was written, and then io.EOF. It is like that of a net.TCPConn.
-func (c *pipeEnd) CloseWrite() error {
-	c.out.end(true)
-	return nil
-}
-
 func (c *pipeEnd) LocalAddr() net.Addr  { return c.local }
 func (c *pipeEnd) RemoteAddr() net.Addr { return c.remote }
 

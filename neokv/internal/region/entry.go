@@ -79,18 +79,6 @@ func (h *entryHeader) put(b []byte) {
 	binary.BigEndian.PutUint32(b[45:], h.bounds)
 }
 
-// EncodeEntry returns an entry without a read set, as if the store had proposed it in the term, to a region whose bounds
-// have never changed. Tests feed such entries to a StateMachine.
-func EncodeEntry(store topology.StoreID, term, timeMS, version uint64, calls ...redis.Call) []byte {
-	entry := make([]byte, entryHeaderBytes)
-	h := entryHeader{term: term, timeMS: timeMS, version: version, store: store, bounds: 1}
-	h.put(entry)
-	for i := range calls {
-		entry = appendCall(entry, &calls[i])
-	}
-	return entry
-}
-
 // appendReads appends a read set to an entry that has its header and commands.
 func appendReads(entry, set []byte, base uint64) []byte {
 	entry[0] = readsEntryFormat

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/lni/dragonboat/v4"
+	pb "github.com/lni/dragonboat/v4/raftpb"
 
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/settings"
@@ -87,10 +88,29 @@ func TestEntryRefusesGarbage(t *testing.T) {
 	}
 }
 
+// encode returns an entry with a call.
+func encode(c redis.Call) []byte {
+	entry := make([]byte, entryHeaderBytes)
+	(&entryHeader{term: 2, timeMS: 3, version: 4, store: 1, bounds: 1}).put(entry)
+	return appendCall(entry, &c)
+}
+
+// TestWrites: entries that only change the bounds write nothing, so a full disk takes them.
+func TestWrites(t *testing.T) {
+	for _, x := range []struct {
+		call   redis.Call
+		writes bool
+	}{{call("bounds", "end", "7"), false}, {call("SET", "k", "v"), true}} {
+		if got := Writes(&pb.Entry{Cmd: encode(x.call)}); got != x.writes {
+			t.Errorf("Writes(%q) = %v", x.call.Args, got)
+		}
+	}
+}
+
 func FuzzParseEntry(f *testing.F) {
 	c := call("SET", "key", "value")
-	f.Add(EncodeEntry(1, 2, 3, 4, c))
-	f.Add(appendReads(EncodeEntry(1, 2, 3, 4, c), []byte("\x01\x04\x03ab"), 7))
+	f.Add(encode(c))
+	f.Add(appendReads(encode(c), []byte("\x01\x04\x03ab"), 7))
 	f.Add([]byte{1})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		_, rest, err := parseEntry(b)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -898,17 +899,25 @@ func FuzzServer(f *testing.F) {
 	}
 	o := Options{Self: 1, Settings: settings.Default()}
 	o.Settings.Redis.LeaderlessWait = 0
-	_, dial := start(f, o)
+	s, dial := start(f, o)
 	other := dial()
+	ln, err := net.Listen("unix", filepath.Join(f.TempDir(), "s")) // the clients of connections in memory end no writing
+	if err != nil {
+		f.Fatal(err)
+	}
+	go s.Serve(ln)
 	f.Fuzz(func(t *testing.T, in []byte) {
 		if lower := bytes.ToLower(in); bytes.Contains(lower, []byte("pause")) || bytes.Contains(lower, []byte("kill")) {
 			return // they do harm others, as they should
 		}
-		c := dial()
+		c, err := net.Dial("unix", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
 		c.SetDeadline(time.Now().Add(20 * time.Second))
 		go func() {
 			c.Write(in)
-			c.(interface{ CloseWrite() error }).CloseWrite()
+			c.(*net.UnixConn).CloseWrite()
 		}()
 		if _, err := io.Copy(io.Discard, c); err != nil {
 			t.Fatal(err)

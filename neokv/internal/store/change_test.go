@@ -15,11 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	pb "github.com/lni/dragonboat/v4/raftpb"
-
 	"neokv.dev/neokv/fault"
 	"neokv.dev/neokv/internal/keys"
-	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/schedule"
@@ -139,15 +136,6 @@ func TestFullDisksEndChanges(t *testing.T) {
 			t.Errorf("begin: %v; want %v", err, region.ErrNoSpace)
 		}
 	})
-	for args, writes := range map[[3]string]bool{{"bounds", "end", "7"}: false, {"SET", "k", "v"}: true} {
-		var call redis.Call
-		for _, a := range args {
-			call.Args = append(call.Args, []byte(a))
-		}
-		if got := region.Writes(&pb.Entry{Cmd: region.EncodeEntry(1, 1, 1, 1, call)}); got != writes {
-			t.Errorf("Writes(%q) = %v", args, got)
-		}
-	}
 }
 
 // TestMergeOfTheUnknown merges regions of whose stores this one has not heard, or which have no space.
