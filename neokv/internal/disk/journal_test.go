@@ -752,9 +752,8 @@ func TestJournalGivesSpaceBack(t *testing.T) {
 			j.changed.Wait()
 		}
 	}
-	settled()
 	total := j.rest(0)
-	for range 2 {
+	for range 3 {
 		j.rest(total)
 		settled()
 	}
