@@ -22,7 +22,7 @@ func TestTorture(t *testing.T) {
 		!strings.HasSuffix(got.stdout, "log.jsonl: 4 seeds in virtual time of 1 commits, 0 sittings found something\n") {
 		t.Errorf("status %d, stdout\n%s\nstderr\n%s", got.status, got.stdout, got.stderr)
 	}
-	got = torturing("--planted", "early-reply", "--shrink", "10s", "--seeds", "200")
+	got = torturing("--planted", "early-reply", "--shrink", "2s", "--seeds", "200")
 	if got.status != statusDone || !strings.HasPrefix(got.stdout, "found: ") ||
 		!strings.Contains(got.stdout, "\nagain: neokv torture --seed ") {
 		t.Errorf("planted: status %d, stdout\n%s\nstderr\n%s", got.status, got.stdout, got.stderr)
