@@ -110,75 +110,25 @@ func TestSmallDisk(t *testing.T) {
 	writeAndRead(t, c, 100)
 }
 
-// TestSmallDiskOfAll fills the disk of all stores: writes are refused, reads go on.
-func TestSmallDiskOfAll(t *testing.T) {
-	c, dir := onSmallDisk(t, small(), true)
+// refusesUntilFreed fills the disk of all stores with files: writes are refused, reads go on. Once the files are gone,
+// the stores take writes again. whileFull looks at them before.
+func refusesUntilFreed(t *testing.T, c *Cluster, fill func() (files []string), whileFull func()) {
+	t.Helper()
 	writeAndRead(t, c, 1)
 	client := goRedis(t, c)
 	if err := client.Set(t.Context(), "k", "v", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	filler := fillDisk(t, dir, 4<<20)
+	files := fill()
 	await(t, "refusal", func() bool {
 		err := client.Set(t.Context(), "k", "w", 0).Err()
 		return err != nil && strings.HasPrefix(err.Error(), "MISCONF Errors writing to the AOF file: No space left")
 	})
+	whileFull()
 	if got, err := client.Get(t.Context(), "k").Result(); err != nil || got != "v" && got != "w" {
 		t.Errorf("GET = %q, %v", got, err)
 	}
-	without(t, filler)
-	await(t, "writes to all regions", func() bool {
-		for i := range 20 {
-			if client.Set(t.Context(), fmt.Sprint("k", i), 0, 0).Err() != nil {
-				return false
-			}
-		}
-		return true
-	})
-	await(t, "recovery", func() bool {
-		return !slices.ContainsFunc(c.Status().Stores, func(s StoreStatus) bool { return s.State != StateOK })
-	})
-	writeAndRead(t, c, 2)
-}
-
-// TestFewInodes uses up the inodes of the disk of all stores but for a part of an eighth: writes are refused, reads go
-// on, and nothing fails.
-func TestFewInodes(t *testing.T) {
-	dir := t.TempDir()
-	smallDisk(t, dir, 256<<20, 1000)
-	c := start(t, Config{Dir: filepath.Join(dir, "data"), Settings: small()})
-	writeAndRead(t, c, 1)
-	client := goRedis(t, c)
-	if err := client.Set(t.Context(), "k", "v", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
-	free := func() int {
-		var st unix.Statfs_t
-		if err := unix.Statfs(dir, &st); err != nil {
-			t.Fatal(err)
-		}
-		return int(st.Ffree)
-	}
-	var made []string
-	for free() > 100 {
-		made = append(made, filepath.Join(dir, fmt.Sprint("filler", len(made))))
-		if err := os.WriteFile(made[len(made)-1], nil, 0o666); err != nil {
-			t.Fatal(err)
-		}
-	}
-	await(t, "refusal", func() bool {
-		err := client.Set(t.Context(), "k", "w", 0).Err()
-		return err != nil && strings.HasPrefix(err.Error(), "MISCONF Errors writing to the AOF file: No space left")
-	})
-	// Two full stores are enough for a refusal.
-	await(t, "full store", func() bool { return c.Status().Stores[1].State == StateFull })
-	if why := c.Status().Stores[1].Reason; !strings.Contains(why, "more files, and engine.disk_reserve keeps 125") {
-		t.Errorf("reason %q", why)
-	}
-	if got, err := client.Get(t.Context(), "k").Result(); err != nil || got != "v" && got != "w" {
-		t.Errorf("GET = %q, %v", got, err)
-	}
-	for _, path := range made {
+	for _, path := range files {
 		without(t, path)
 	}
 	await(t, "writes to all regions", func() bool {
@@ -193,6 +143,42 @@ func TestFewInodes(t *testing.T) {
 		return !slices.ContainsFunc(c.Status().Stores, func(s StoreStatus) bool { return s.State != StateOK })
 	})
 	writeAndRead(t, c, 2)
+}
+
+// TestSmallDiskOfAll fills the disk of all stores.
+func TestSmallDiskOfAll(t *testing.T) {
+	c, dir := onSmallDisk(t, small(), true)
+	refusesUntilFreed(t, c, func() []string { return []string{fillDisk(t, dir, 4<<20)} }, func() {})
+}
+
+// TestFewInodes uses up the inodes of the disk of all stores but for a part of an eighth.
+func TestFewInodes(t *testing.T) {
+	dir := t.TempDir()
+	smallDisk(t, dir, 256<<20, 1000)
+	c := start(t, Config{Dir: filepath.Join(dir, "data"), Settings: small()})
+	free := func() int {
+		var st unix.Statfs_t
+		if err := unix.Statfs(dir, &st); err != nil {
+			t.Fatal(err)
+		}
+		return int(st.Ffree)
+	}
+	fill := func() (files []string) {
+		for free() > 100 {
+			files = append(files, filepath.Join(dir, fmt.Sprint("filler", len(files))))
+			if err := os.WriteFile(files[len(files)-1], nil, 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return files
+	}
+	refusesUntilFreed(t, c, fill, func() {
+		// Two full stores are enough for a refusal.
+		await(t, "full store", func() bool { return c.Status().Stores[1].State == StateFull })
+		if why := c.Status().Stores[1].Reason; !strings.Contains(why, "more files, and engine.disk_reserve keeps 125") {
+			t.Errorf("reason %q", why)
+		}
+	})
 }
 
 // TestDiskOf96MiB writes to stores at their default settings, as fast as it can, until a disk that is smaller than
