@@ -66,11 +66,12 @@ THIRDS = 0 1 2
 race: redis-server
 	ALONE='$(ALONE)' LONG='$(LONG)' .ci/race $(THIRDS)
 
-# Fresh seeds, which are printed.
+# Fresh seeds, which are printed, and all of what make test draws a part of.
 explore: redis-server
 	go test ./neokv/internal/sim -count=1 -v -run TestExplore -sim.explore=$(EXPLORE)
 	go test ./cmd/neokv -count=1 -v -timeout 1h -run TestLargeCalls -large.time=$(EXPLORE)
 	go test -tags redisserver ./neokv -count=1 -v -run TestRepliesOfTheCluster -compare.seed=0
+	go test ./neokv -count=1 -timeout 1h -run TestLostParts -lost.all
 	go test -tags redisserver ./neokv/internal/redis -count=1 -v -run TestExploreReplies -compare.time=$(EXPLORE)
 
 fuzz:
