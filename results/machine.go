@@ -1,6 +1,7 @@
 package results
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -30,6 +31,18 @@ func thisMachine() Machine {
 		CPU: cpu, Cores: runtime.NumCPU(), GOMAXPROCS: runtime.GOMAXPROCS(0), GCPercent: int(gc[0].Value.Uint64()),
 		MemoryBytes: memory, OS: os, Kernel: kernel, Arch: runtime.GOARCH,
 	}
+}
+
+// String names the machine.
+func (m Machine) String() string {
+	words := []string{cmp.Or(m.CPU, "unknown CPU"), Plural(int64(m.Cores), "core")}
+	if m.MemoryBytes > 0 {
+		words = append(words, fmt.Sprintf("%.1f GiB", float64(m.MemoryBytes)/(1<<30)))
+	}
+	if system := strings.Join(strings.Fields(m.OS+" "+m.Kernel+" "+m.Arch), " "); system != "" {
+		words = append(words, system)
+	}
+	return strings.Join(words, ", ")
 }
 
 // recordedModules are the libraries whose versions change what a benchmark measures.

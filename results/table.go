@@ -175,30 +175,33 @@ func rate(plan string) string {
 }
 
 // Where says on what was measured, and whether the data would have survived a power failure: the first line.
-func (h *Header) Where() string { return h.what(" at " + strings.Join(h.Target.Addrs, ",")) }
+func (h *Header) Where() string {
+	text := h.what(" at " + strings.Join(h.Target.Addrs, ","))
+	durable := h.Durability()
+	if h.Cluster.InProcess && h.NotDurable() == "" {
+		durable += fmt.Sprintf(" (fdatasync p50 %s)", Micros(h.Cluster.Synced().SyncP50.Microseconds()))
+	}
+	if durable != "" {
+		text += ", " + durable
+	}
+	return text
+}
 
-// What is Where without the addresses.
+// What says on what was measured, without addresses and durability.
 func (h *Header) What() string { return h.what("") }
 
 func (h *Header) what(place string) string {
 	c, t := h.Cluster, &h.Target
-	words := []string{strings.TrimSpace(t.product()+" "+t.version()) + place}
-	switch {
+	switch text := strings.TrimSpace(t.product()+" "+t.version()) + place; {
 	case c.InProcess:
-		words = []string{fmt.Sprintf("%s and %s in this process", Plural(int64(c.Stores), "store"),
-			Plural(int64(c.Regions), "region")), c.Transport + " transport"}
+		return fmt.Sprintf("%s and %s in this process, %s transport", Plural(int64(c.Stores), "store"),
+			Plural(int64(c.Regions), "region"), c.Transport)
 	case t.NeoKV():
-		words = append(words, fmt.Sprintf("%s stores and %s regions", t.Info["stores"], t.Info["regions"]),
-			t.Info["raft_transport"]+" transport")
+		return fmt.Sprintf("%s, %s stores and %s regions, %s transport", text, t.Info["stores"], t.Info["regions"],
+			t.Info["raft_transport"])
+	default:
+		return text
 	}
-	durable := h.Durability()
-	if c.InProcess && h.NotDurable() == "" {
-		durable += fmt.Sprintf(" (fdatasync p50 %s)", Micros(c.Synced().SyncP50.Microseconds()))
-	}
-	if durable != "" {
-		words = append(words, durable)
-	}
-	return strings.Join(words, ", ")
 }
 
 // Load says what was sent, for how long or with which seed aside: a line for each group of clients, and one for each

@@ -162,39 +162,3 @@ func TestABRefuses(t *testing.T) {
 		t.Errorf("an arm that cannot boot: %+v", got)
 	}
 }
-
-func TestCompare(t *testing.T) {
-	t.Chdir(t.TempDir())
-	for _, name := range []string{"a.jsonl", "b.jsonl"} {
-		writeResult(t, name, "")
-	}
-	writeResult(t, "open.jsonl", "200")
-	got := neokvRun(t, nil, "compare", "a.jsonl", "b.jsonl")
-	if got.status != statusDone || !strings.Contains(got.stdout, "1 and 1 runs: a test needs 4 of each side") {
-		t.Errorf("%+v", got)
-	}
-	sides := "a.jsonl" + strings.Repeat(",a.jsonl", 3)
-	got = neokvRun(t, nil, "compare", sides, sides, "--format", "md")
-	const row = "| throughput | 100 ops/s | 100 ops/s | +0.0 % | +0.0 % to +0.0 % | 1.000 |"
-	if got.status != statusDone || !strings.Contains(got.stdout, row) {
-		t.Errorf("%+v", got)
-	}
-	for _, x := range []struct {
-		args, want []string
-	}{
-		{[]string{"a.jsonl"}, []string{
-			"a.jsonl: this is a file of bench: neokv results prints it; to compare results, name two"}},
-		{nil, []string{"compare: 0 arguments"}},
-		{[]string{"a.jsonl,nosuch", "open.jsonl"}, []string{"nosuch: no such file", "different loads: rate:"}},
-		{[]string{".", t.TempDir()}, []string{"no *.jsonl in this folder", "different loads: rate"}},
-		{[]string{"a.jsonl", "nosuch", "--format", "htm", "-o", "a.jsonl"}, []string{"nosuch: no such file",
-			"--format htm: want one of table, md, html, json; did you mean html?", "--out: a.jsonl is a file to read"}},
-	} {
-		got := neokvRun(t, nil, append([]string{"compare"}, x.args...)...)
-		for _, want := range x.want {
-			if got.status != statusInvalid || !strings.Contains(got.stderr, want) {
-				t.Errorf("%q: %+v, want %q", x.args, got, want)
-			}
-		}
-	}
-}

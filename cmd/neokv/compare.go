@@ -19,14 +19,16 @@ import (
 
 func compareCommand(p process) *cobra.Command {
 	f := pageFlags{forms: compareForms, page: "compare.html"}
+	anyway := false
 	c := &cobra.Command{
 		Use:   "compare A B | compare FILE",
 		Short: "Say how stored results differ, or print what ab has measured again",
 		Long: `Say how stored results differ.
 
-A and B are result files of bench; folders of them; or several, with commas between. With one result on a side there is
-no telling a difference from noise; from four on, a Mann-Whitney U test does. Runs that did not take turns count every
-change of the machine in between as one of B: neokv ab measures in turn. A single FILE is one that ab has written.`,
+A and B are result files of bench; folders of them; or several, with commas between. A run counts once, however often it
+is given. With one result on a side there is no telling a difference from noise; from four on, a Mann-Whitney U test
+does, if the runs of A and B alternated in time. Runs that did not take turns count every change of the machine in
+between as one of B, so they get no verdict: neokv ab measures in turn. A single FILE is one that ab has written.`,
 		Example: `  neokv compare before.jsonl after.jsonl
   neokv compare before/ after/
   neokv compare a1.jsonl,a2.jsonl,a3.jsonl,a4.jsonl b1.jsonl,b2.jsonl,b3.jsonl,b4.jsonl --format md
@@ -40,7 +42,7 @@ change of the machine in between as one of B: neokv ab measures in turn. A singl
 			if len(args) == 1 {
 				got, err = compareRun(args[0])
 			} else {
-				got, err = compareSides(args[0], args[1])
+				got, err = compareSides(args[0], args[1], anyway)
 			}
 			if err = errors.Join(wrong, err); err != nil {
 				return err
@@ -49,6 +51,8 @@ change of the machine in between as one of B: neokv ab measures in turn. A singl
 		},
 	}
 	f.register(c.Flags())
+	c.Flags().BoolVar(&anyway, "anyway", false, "also compare runs that were interrupted, failed or had faults, and sides "+
+		"whose runs have several setups; the output marks them")
 	return c
 }
 
@@ -138,43 +142,25 @@ func compareRun(path string) (*compare.Delta, error) {
 }
 
 // compareSides reads both sides. Its error names everything that is wrong with any file.
-func compareSides(a, b string) (*compare.Delta, error) {
+func compareSides(a, b string, anyway bool) (*compare.Delta, error) {
 	var wrong mistakes
-	var all []results.ResultFile
-	var figures [2][][]results.Figure
-	c := &compare.Delta{A: a, B: b}
-	for i, side := range []string{a, b} {
-		paths, err := resultPaths(side)
+	var sides [2]compare.Runs
+	for i, name := range []string{a, b} {
+		sides[i].Name = name
+		paths, err := resultPaths(name)
 		wrong.add(err)
 		for _, path := range paths {
 			r, err := readMeasured(path)
-			if err != nil {
-				wrong = append(wrong, err)
-				continue
-			}
-			for _, w := range r.Warnings {
-				c.Warnings = append(c.Warnings, path+": "+w)
-			}
-			s := r.Measured()
-			figures[i] = append(figures[i], s.Figures(&r.Header))
-			all = append(all, results.ResultFile{Name: path, Result: r})
-			if err := compare.Comparable(&all[0].Header, &r.Header); err != nil {
-				wrong = append(wrong, usageErrors(fmt.Sprintf("%s and %s have different loads", all[0].Name, path), err))
-			}
+			wrong.add(err)
+			sides[i].Files = append(sides[i].Files, results.ResultFile{Name: path, Result: r})
 		}
 	}
 	if wrong != nil {
 		return nil, errors.Join(wrong...)
 	}
-	c.Rows = compare.Sides(figures[0], figures[1])
-	for _, f := range results.Facts([]results.ResultFile{all[0], all[len(figures[0])]}) {
-		if f.Differ && f.Name != "command" && f.Name != "seed" {
-			c.Conditions = append(c.Conditions, compare.Condition{Name: f.Name, A: f.Values[0], B: f.Values[1]})
-		}
-	}
-	if least := min(len(figures[0]), len(figures[1])); least < compare.FewestRuns {
-		c.Warnings = append(c.Warnings, fmt.Sprintf("%d and %d runs: a test needs %d of each side", len(figures[0]),
-			len(figures[1]), compare.FewestRuns))
+	c, err := compare.OfRuns(sides[0], sides[1], anyway)
+	if err != nil {
+		return nil, usageErrors("", err)
 	}
 	return c, nil
 }

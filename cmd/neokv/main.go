@@ -145,11 +145,14 @@ func (m *mistakes) check(ok bool, format string, args ...any) {
 	}
 }
 
-// usageErrors returns a usageError for each line of err. about says what is wrong.
+// usageErrors returns a usageError for each line of err. about says what is wrong, if the lines do not.
 func usageErrors(about string, err error) error {
+	if about != "" {
+		about += ": "
+	}
 	var wrong []error
 	for line := range strings.Lines(err.Error()) {
-		wrong = append(wrong, &usageError{about + ": " + strings.TrimSpace(line)})
+		wrong = append(wrong, &usageError{about + strings.TrimSpace(line)})
 	}
 	return errors.Join(wrong...)
 }

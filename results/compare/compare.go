@@ -28,16 +28,24 @@ const FewestRuns = 4
 type Delta struct {
 	A string `json:"a"` // what the sides are
 	B string `json:"b"`
+	// Conclusion says what the rows say together, in a sentence; "" if they speak for themselves.
+	Conclusion string `json:"conclusion,omitempty"`
 	// Rounds counts the rounds of a run in which the sides took turns; 0 if the results come from runs of their own.
 	Rounds  int  `json:"rounds,omitempty"`
 	Control bool `json:"control,omitempty"` // a copy of A took part in each round
+	// Setup says what the sides were and what was sent to them, also where they do not differ.
+	Setup []Condition `json:"setup,omitempty"`
+	// Next says what would give a verdict where these runs give none; "" if nothing is known.
+	Next string `json:"next,omitempty"`
+	// Marks names the runs that are compared although they are unsound, and the setups that a side mixes.
+	Marks []string `json:"marks,omitempty"`
 	// Conditions are the conditions in which the sides differ, beside what A and B name.
 	Conditions []Condition `json:"conditions,omitempty"`
 	Rows       []Row       `json:"rows"`
 	Warnings   []string    `json:"warnings,omitempty"`
 }
 
-// Condition is a condition in which results differ, such as a setting.
+// Condition is a condition of the results of both sides, such as a setting.
 type Condition struct {
 	Name string `json:"name"`
 	A    string `json:"a"`
@@ -83,6 +91,7 @@ const (
 	Differs Verdict = "differs" // no direction of this figure is better
 	Same    Verdict = "~"       // no difference that is more than noise
 	TooFew  Verdict = "too few" // values to tell
+	Unknown Verdict = "cannot tell"
 	// Contaminated: the copy of A differs from A, by more than half of what B does. Something else has changed, too.
 	Contaminated Verdict = "contaminated"
 )
@@ -327,6 +336,18 @@ func (c *Delta) Row(name string) *Row {
 		return nil
 	}
 	return &c.Rows[i]
+}
+
+// CannotTell takes all verdicts back, and says why there are none.
+func (c *Delta) CannotTell(why string) {
+	c.Conclusion = "cannot tell: " + why
+	for i := range c.Rows {
+		r := &c.Rows[i]
+		r.P, r.Verdict = 0, Unknown
+		if r.Ratio != nil {
+			r.Ratio.Interval = nil // it rests on the same as the verdict
+		}
+	}
 }
 
 // Comparable says why figures of two results may not be compared, nil if they may: they must come from the same load.

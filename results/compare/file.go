@@ -89,11 +89,36 @@ func (r *Turns) Rounds() (out []Round) {
 func (r *Turns) Compare() *Delta {
 	rounds := r.Rounds()
 	c := &Delta{A: r.Header.A, B: r.Header.B, Rounds: len(rounds), Control: r.Header.Control, Rows: Rounds(rounds)}
+	c.Setup = r.setup(len(rounds))
 	if len(rounds) < FewestRounds {
 		c.Warnings = append(c.Warnings, fmt.Sprintf("%d complete rounds: an interval needs %d", len(rounds), FewestRounds))
 	}
 	c.Warnings = append(c.Warnings, r.warnings()...)
 	return c
+}
+
+// setup says what the arms were and what was sent to them.
+func (r *Turns) setup(rounds int) []Condition {
+	var a, b []*results.Header
+	for i := range r.Blocks {
+		block := &r.Blocks[i]
+		h := block.Header
+		h.Seed = r.Header.Seed // that of a block has the round in it
+		if block.Side == SideB {
+			b = append(b, &h)
+		} else {
+			a = append(a, &h)
+		}
+	}
+	if a == nil || b == nil {
+		return nil
+	}
+	arms := "A and B"
+	if r.Header.Control {
+		arms = "A, B and A again"
+	}
+	text := fmt.Sprintf("%d of %s", rounds, arms)
+	return append(setupOf(a, b), Condition{"rounds", text, text})
 }
 
 // warnings returns what the blocks warn of.

@@ -1,7 +1,6 @@
 package compare
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -13,9 +12,11 @@ import (
 // PrintTable prints a comparison for people, in the way of benchstat: `~` is a difference that may be noise.
 func (c *Delta) PrintTable(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "A: %s\nB: %s\n", c.A, c.B)
-	for _, d := range c.Conditions {
-		fmt.Fprintf(&b, "   %s: %s and %s\n", d.Name, cmp.Or(d.A, "(none)"), cmp.Or(d.B, "(none)"))
+	if lead := c.Lead(); lead != nil {
+		b.WriteString(strings.Join(lead, "\n") + "\n\n")
+	}
+	for _, r := range c.SetupRows() {
+		fmt.Fprintf(&b, "%s: %s\n", r[0], r[1])
 	}
 	b.WriteByte('\n')
 	rows := [][]string{c.Heading()}
@@ -37,13 +38,20 @@ func (c *Delta) PrintTable(w io.Writer) error {
 func (c *Delta) PrintMarkdown(w io.Writer) error {
 	var b strings.Builder
 	text := results.MarkdownText
-	fmt.Fprintf(&b, "A: `%s`  \nB: `%s`\n\n", strings.ReplaceAll(c.A, "`", "'"), strings.ReplaceAll(c.B, "`", "'"))
-	for _, d := range c.Conditions {
-		fmt.Fprintf(&b, "- %s: %s and %s\n", text(d.Name), text(cmp.Or(d.A, "(none)")), text(cmp.Or(d.B, "(none)")))
+	for i, line := range c.Lead() {
+		if line = text(line); i == 0 {
+			line = "**" + line + "**"
+		}
+		b.WriteString(line + "\n\n")
 	}
-	if len(c.Conditions) > 0 {
-		b.WriteByte('\n')
+	for i, r := range c.SetupRows() {
+		value := text(r[1])
+		if i < 2 {
+			value = "`" + strings.ReplaceAll(r[1], "`", "'") + "`"
+		}
+		fmt.Fprintf(&b, "- %s: %s\n", text(r[0]), value)
 	}
+	b.WriteByte('\n')
 	var rows [][]string
 	for i := range c.Rows {
 		rows = append(rows, c.Cells(&c.Rows[i]))
@@ -54,6 +62,36 @@ func (c *Delta) PrintMarkdown(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// Lead returns the lines with which a comparison begins: the conclusion, and what a reader must know before believing it.
+func (c *Delta) Lead() (out []string) {
+	for _, line := range []string{c.Conclusion, c.Next} {
+		if line != "" {
+			out = append(out, line)
+		}
+	}
+	for _, mark := range c.Marks {
+		out = append(out, "compared all the same: "+mark)
+	}
+	return out
+}
+
+// SetupRows returns the conditions of a comparison, each with its name: what the sides are, what both share, and in what
+// else they differ.
+func (c *Delta) SetupRows() [][]string {
+	rows := [][]string{{"A", c.A}, {"B", c.B}}
+	for _, s := range c.Setup {
+		if s.A == s.B {
+			rows = append(rows, []string{s.Name, s.A})
+		} else {
+			rows = append(rows, []string{s.Name + " of A", orNone(s.A)}, []string{s.Name + " of B", orNone(s.B)})
+		}
+	}
+	for _, d := range c.Conditions {
+		rows = append(rows, []string{"differs", fmt.Sprintf("%s: %s and %s", d.Name, orNone(d.A), orNone(d.B))})
+	}
+	return rows
 }
 
 // Heading returns the names of the columns of a table.

@@ -149,15 +149,14 @@ func (t *Trend) changed(run int, level ChangedLevel) {
 	t.Changes[i].Levels = append(t.Changes[i].Levels, level)
 }
 
-// expected are the facts that differ from run to run.
-var expected = []string{"load command", "load seed", "build version", "build commit", "target where",
-	"target fdatasync p50 of the data", "target fdatasync p50 of the logs"}
+// expected are the facts that differ from build to build, and from one start of a target to the next.
+var expected = []string{"build version", "build commit", "target where"}
 
 // differ returns in what two runs of a setup differ that may change their figures. The commit stands with the run.
 func differ(a, b *results.Header) (out []results.Fact) {
 	for _, f := range results.Facts([]results.ResultFile{{Result: &results.Result{Header: *a}},
 		{Result: &results.Result{Header: *b}}}) {
-		if f.Differ && !slices.Contains(expected, f.Section+" "+f.Name) {
+		if f.Differ && !f.PerRun() && !slices.Contains(expected, f.Section+" "+f.Name) {
 			out = append(out, f)
 		}
 	}
