@@ -61,7 +61,7 @@ func (e *Engine) NewBatch() *Batch {
 // Keep makes Commit bring a region's rows up to date with the records that the batch writes. rows may be nil.
 func (b *Batch) Keep(rows *Rows) { b.rows.of = rows }
 
-// Watch makes the batch's reads count as work, until it is closed or committed. Its writes cost much less.
+// Watch makes the batch's reads and writes count as work, until it is closed or committed.
 func (b *Batch) Watch(w *Work) {
 	b.work, b.iters.work = w, w
 	if b.view != nil {
@@ -69,11 +69,27 @@ func (b *Batch) Watch(w *Work) {
 	}
 }
 
+// spend counts a write of so many bytes, and returns why the work is over, nil if it goes on.
+func (b *Batch) spend(bytes int) error {
+	if !b.work.Spend(writeUnits + bytes/writtenBytes) {
+		return b.work.Ended()
+	}
+	return nil
+}
+
 // Set adds a write. It copies key and value.
-func (b *Batch) Set(key, value []byte) error { return b.batch.Set(key, value, nil) }
+func (b *Batch) Set(key, value []byte) error {
+	if err := b.spend(len(value)); err != nil {
+		return err
+	}
+	return b.batch.Set(key, value, nil)
+}
 
 // Delete adds a deletion. It copies the key, which need not exist.
 func (b *Batch) Delete(key []byte) error {
+	if err := b.spend(0); err != nil {
+		return err
+	}
 	b.deleted++
 	return b.batch.Delete(key, nil)
 }
@@ -85,8 +101,8 @@ func (b *Batch) DeleteRange(start, end []byte) error {
 	return b.batch.DeleteRange(start, end, nil)
 }
 
-// SetDeferred adds a write. The caller fills all of op.Key and op.Value, and calls op.Finish before the next call on
-// the batch.
+// SetDeferred adds a write, which does not count as work. The caller fills all of op.Key and op.Value, and calls
+// op.Finish before the next call on the batch.
 func (b *Batch) SetDeferred(keyBytes, valueBytes int) *pebble.DeferredBatchOp {
 	return b.batch.SetDeferred(keyBytes, valueBytes)
 }
@@ -107,6 +123,9 @@ func (b *Batch) SetAhead(key, value []byte) error {
 			return b.Set(key, value)
 		}
 		b.ahead = b.engine.db.NewBatch()
+	}
+	if err := b.spend(len(value)); err != nil {
+		return err
 	}
 	if err := b.ahead.Set(key, value, nil); err != nil {
 		return err
@@ -215,6 +234,9 @@ func (b *Batch) written(key []byte) (value []byte, ok, known bool, err error) {
 	}
 	if b.batch.Empty() {
 		return nil, false, false, nil
+	}
+	if !b.work.Spend(stepUnits) {
+		return nil, false, false, b.work.Ended()
 	}
 	repr := b.batch.Repr()
 	b.over.read(repr)

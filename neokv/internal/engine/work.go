@@ -24,7 +24,11 @@ type Work struct {
 const (
 	seekUnits = 100
 	stepUnits = 1
-	unitBytes = 1 << 10 // as many bytes are copied in a unit
+	unitBytes = 1 << 10 // as many bytes are read in a unit
+
+	// A write is copied into the batch, which grows, and later into a memtable.
+	writeUnits   = 2
+	writtenBytes = 256 // as many bytes are written in a unit
 )
 
 // LookEvery is how many units of work lie between two looks: less than a millisecond, or 50 seeks. It is a variable for

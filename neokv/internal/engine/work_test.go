@@ -7,7 +7,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// TestWorkEnds: each way to read ends soon after the work is over, and says why; after Resume it goes on.
+// TestWorkEnds: each way to read and to write ends soon after the work is over, and says why; after Resume it goes on.
 func TestWorkEnds(t *testing.T) {
 	e := open(t, testOptions(t, vfs.NewMem()))
 	defer e.Close()
@@ -65,6 +65,15 @@ func TestWorkEnds(t *testing.T) {
 			_, err := b.Has(first)
 			return err
 		},
+		"Batch.Get of its own write": func(v *View, b *Batch) error {
+			if b.Empty() {
+				must(t, b.Set(first, nil))
+			}
+			return get(b.Get(first))
+		},
+		"Batch.Set":      func(v *View, b *Batch) error { return b.Set(first, nil) },
+		"Batch.SetAhead": func(v *View, b *Batch) error { return b.SetAhead(first, make([]byte, 10<<10)) },
+		"Batch.Delete":   func(v *View, b *Batch) error { return b.Delete(first) },
 	} {
 		looks := 0
 		w := Work{Look: func() error {

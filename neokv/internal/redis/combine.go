@@ -170,7 +170,7 @@ func (x *inputs) union(f func(member []byte, score float64) (bool, error)) error
 
 // sort puts the inputs in the order in which scores are added up: the smallest input first.
 func (x *inputs) sort() {
-	slices.SortStableFunc(x.all, func(a, b input) int { return cmp.Compare(a.size, b.size) })
+	slices.SortStableFunc(x.all, watched(x.from.watch(), func(a, b input) int { return cmp.Compare(a.size, b.size) }))
 }
 
 func (x *inputs) unionOfFew(f func(member []byte, score float64) (bool, error)) error {

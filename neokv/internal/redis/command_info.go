@@ -3,9 +3,15 @@ package redis
 import (
 	"slices"
 	"strings"
+
+	"neokv.dev/neokv/internal/engine"
 )
 
-// This file has the command COMMAND: what a table says about its rows, in the form of redis-server 7.0.
+// This file has the command COMMAND: what a table says about its rows, in the form of redis-server 7.0. Where a call
+// may name very many commands or keys, its reply counts as work; if that is over, the reply is not whole.
+
+// entryUnits is about what it takes to write what COMMAND INFO or COMMAND DOCS say of a command.
+const entryUnits = 20
 
 // Named finds a command by its full name in any case, such as "get" or "client|setname". It returns nil if there is
 // none.
@@ -23,7 +29,7 @@ func (t *CommandTable) Named(name []byte) *Command {
 
 // WriteInfo appends what COMMAND INFO says about each of the named commands, null for an unknown one. Without names it
 // does so for all commands, which is also the reply of COMMAND alone.
-func (t *CommandTable) WriteInfo(out *Reply, names [][]byte) {
+func (t *CommandTable) WriteInfo(out *Reply, names [][]byte, w *engine.Work) {
 	if len(names) == 0 {
 		out.Array(len(t.rows))
 		for _, c := range t.rows {
@@ -33,6 +39,9 @@ func (t *CommandTable) WriteInfo(out *Reply, names [][]byte) {
 	}
 	out.Array(len(names))
 	for _, name := range names {
+		if !w.Spend(entryUnits) {
+			return
+		}
 		if c := t.Named(name); c != nil {
 			c.WriteInfo(out)
 		} else {
@@ -43,7 +52,7 @@ func (t *CommandTable) WriteInfo(out *Reply, names [][]byte) {
 
 // WriteDocs appends what COMMAND DOCS says about the named commands, and leaves unknown ones out. Without names it does
 // so for all commands.
-func (t *CommandTable) WriteDocs(out *Reply, names [][]byte) {
+func (t *CommandTable) WriteDocs(out *Reply, names [][]byte, w *engine.Work) {
 	if len(names) == 0 {
 		out.Map(len(t.rows))
 		for _, c := range t.rows {
@@ -53,12 +62,18 @@ func (t *CommandTable) WriteDocs(out *Reply, names [][]byte) {
 	}
 	n := 0
 	for _, name := range names {
+		if !w.Spend(1) {
+			return
+		}
 		if t.Named(name) != nil {
 			n++
 		}
 	}
 	out.Map(n)
 	for _, name := range names {
+		if !w.Spend(entryUnits) {
+			return
+		}
 		if c := t.Named(name); c != nil {
 			c.WriteDocs(out)
 		}
@@ -66,26 +81,37 @@ func (t *CommandTable) WriteDocs(out *Reply, names [][]byte) {
 }
 
 // WriteGetKeys appends what COMMAND GETKEYS says about a call. args begin with the command's name.
-func (t *CommandTable) WriteGetKeys(out *Reply, args [][]byte) {
+func (t *CommandTable) WriteGetKeys(out *Reply, args [][]byte, w *engine.Work) {
 	if _, positions := t.keysOf(out, args); positions != nil {
 		out.Array(len(positions))
 		for _, p := range positions {
+			if !w.Spend(1) {
+				return
+			}
 			out.Bulk(args[p])
 		}
 	}
 }
 
 // WriteGetKeysAndFlags appends what COMMAND GETKEYSANDFLAGS says about such a call.
-func (t *CommandTable) WriteGetKeysAndFlags(out *Reply, args [][]byte) {
+func (t *CommandTable) WriteGetKeysAndFlags(out *Reply, args [][]byte, w *engine.Work) {
 	c, positions := t.keysOf(out, args)
 	if positions == nil {
 		return
 	}
 	out.Array(len(positions))
+	spec, left := -1, 0 // the specification of the keys at hand, and how many of its keys are to come
 	for i, p := range positions {
-		flags := c.keyFlags(args, i)
+		if !w.Spend(2) {
+			return
+		}
+		for ; left == 0; spec++ {
+			left = c.keysOfSpec(spec+1, len(positions)-i, args)
+		}
+		left--
 		out.Array(2)
 		out.Bulk(args[p])
+		flags := c.Keys[spec].flags(args)
 		out.Set(len(flags))
 		for _, f := range flags {
 			out.Status(f)
@@ -119,29 +145,30 @@ func (t *CommandTable) keysOf(out *Reply, args [][]byte) (c *Command, positions 
 	return c, positions
 }
 
-// keyFlags are the flags of a call's key, as its specification has them. key counts from 0 in the order of AppendKeys.
-func (c *Command) keyFlags(args [][]byte, key int) []string {
-	spec := &c.Keys[0]
+// keysOfSpec returns how many of a call's keys belong to one of the specifications. rest is how many follow those of the
+// specifications before it.
+func (c *Command) keysOfSpec(spec, rest int, args [][]byte) int {
 	switch {
 	case c.FindKeys == nil:
-		var room [16]int
-		for i := range c.Keys {
-			spec = &c.Keys[i]
-			found, _ := spec.appendKeys(room[:0], args)
-			if key -= len(found); key < 0 {
-				break
-			}
-		}
-	case key > 0: // the command finds the keys of its last specification itself
-		spec = &c.Keys[len(c.Keys)-1]
+		found, _ := c.Keys[spec].appendKeys(nil, args)
+		return len(found)
+	case spec == len(c.Keys)-1: // the command finds the keys of its last specification itself
+		return rest
+	case spec == 0:
+		return 1
 	}
-	if n := len(spec.Flags) - 1; spec.Flags[n] == "variable_flags" { // SET, whose flags are those of a call with GET
+	return 0
+}
+
+// flags are the flags of a call's keys.
+func (k *KeySpec) flags(args [][]byte) []string {
+	if n := len(k.Flags) - 1; k.Flags[n] == "variable_flags" { // SET, whose flags are those of a call with GET
 		if !slices.ContainsFunc(args[3:], func(arg []byte) bool { return IsOption(arg, "get") }) {
 			return []string{"OW", "update"}
 		}
-		return spec.Flags[:n]
+		return k.Flags[:n]
 	}
-	return spec.Flags
+	return k.Flags
 }
 
 // WriteInfo appends the row's entry in COMMAND INFO.

@@ -23,15 +23,20 @@ type class struct {
 const keptClasses, longClass = 256, 64
 
 // NewGlob returns the Glob of a pattern, which nobody may change meanwhile. It takes time proportional to the pattern's
-// length.
-func NewGlob(pattern []byte) *Glob {
+// length. If the work is over, the result means nothing.
+func NewGlob(pattern []byte, w *engine.Work) *Glob {
 	g := &Glob{pattern: pattern}
-	for p := 0; p < len(pattern); p++ {
+	for p, counted := 0, -matchSteps; p < len(pattern); p++ {
+		if p-counted >= matchSteps {
+			if counted = p; !w.Spend(matchSteps / stepsOfUnit) {
+				break
+			}
+		}
 		switch pattern[p] {
 		case '\\':
 			p++
 		case '[':
-			c := readClass(pattern, p)
+			c := readClass(pattern, p, w)
 			if len(g.classes) < keptClasses || c.end-c.at >= longClass {
 				g.classes = append(g.classes, c)
 			}
@@ -42,7 +47,7 @@ func NewGlob(pattern []byte) *Glob {
 }
 
 // Match reports whether s matches a pattern.
-func Match(pattern, s []byte) bool { return NewGlob(pattern).Match(s, nil) }
+func Match(pattern, s []byte) bool { return NewGlob(pattern, nil).Match(s, nil) }
 
 // Match reports whether s matches. At worst it takes time proportional to the length of the pattern times that of s. If
 // the work is over, the result means nothing.
@@ -88,7 +93,7 @@ func (g *Glob) Match(s []byte, w *engine.Work) bool {
 	}
 }
 
-// Match counts its work once in so many steps, and so many make a unit.
+// Patterns count their work once in so many steps, and so many make a unit.
 const matchSteps, stepsOfUnit = 1 << 10, 16
 
 // matchOne matches one byte against the element at p of the pattern, which is no star. It returns the element's length.
@@ -121,19 +126,24 @@ func (g *Glob) classAt(p int, room *class) *class {
 			high = i
 		}
 	}
-	*room = readClass(g.pattern, p)
+	*room = readClass(g.pattern, p, nil) // it is short
 	return room
 }
 
 // readClass reads the class that begins at an index of the pattern.
-func readClass(pattern []byte, at int) class {
-	c := class{at: at}
+func readClass(pattern []byte, at int, w *engine.Work) class {
+	c, counted := class{at: at}, at
 	p := at + 1
 	not := p < len(pattern) && pattern[p] == '^'
 	if not {
 		p++
 	}
 	for ; p < len(pattern) && pattern[p] != ']'; p++ {
+		if p-counted >= matchSteps {
+			if counted = p; !w.Spend(matchSteps / stepsOfUnit) {
+				break
+			}
+		}
 		switch {
 		case pattern[p] == '\\' && p+1 < len(pattern):
 			p++

@@ -85,7 +85,7 @@ func TestMatchEnds(t *testing.T) {
 	}}
 	const n = 1 << 20 // n * n steps
 	pattern := []byte("*" + strings.Repeat("a", n) + "b")
-	NewGlob(pattern).Match(bytes.Repeat([]byte("a"), 2*n), &w)
+	NewGlob(pattern, nil).Match(bytes.Repeat([]byte("a"), 2*n), &w)
 	if looks != 3 || w.Ended() != over {
 		t.Errorf("%d looks, ended by %v", looks, w.Ended())
 	}
@@ -193,7 +193,7 @@ func BenchmarkMatch(b *testing.B) {
 	key := []byte("user:1234567:profile")
 	for _, pattern := range []string{"user:*", "*profile", "user:12[0-9]4*", "*[a-f]rofile", "user:[^a-z]*[abcdefghijklmnop]*x"} {
 		b.Run(pattern, func(b *testing.B) {
-			g := NewGlob([]byte(pattern))
+			g := NewGlob([]byte(pattern), nil)
 			for b.Loop() {
 				g.Match(key, nil)
 			}

@@ -90,16 +90,24 @@ func lcs(r *Reader, args [][]byte, out *Reply) error {
 type subsequence struct {
 	a, b   []byte
 	length int
-	// up has a bit for every pair of prefixes of a and b, with i and j bytes: whether leaving out a's last byte costs
-	// the subsequence less than leaving out b's.
-	up []uint64
+	work   *engine.Work
+	// swapped says that b is the longer string. The table of prefixes has a row for each byte of the longer one, so that
+	// a row takes little memory and time.
+	swapped bool
+	// shorten has a bit for every pair of prefixes, row by row: whether to leave out the last byte of the longer string
+	// rather than that of the shorter one.
+	shorten []uint64
 }
 
 // newSubsequence takes time proportional to len(a) * len(b), and as many bits of memory. If the work is over, the
 // result means nothing.
 func newSubsequence(a, b []byte, w *engine.Work) *subsequence {
-	l := &subsequence{a: a, b: b}
-	l.up = make([]uint64, (len(a)*len(b)+63)/64)
+	l := &subsequence{a: a, b: b, work: w, swapped: len(a) < len(b)}
+	tie := uint32(0) // added to what the longer string gives: 1 if it is b, which Redis shortens if that costs nothing
+	if l.swapped {
+		a, b, tie = b, a, 1
+	}
+	l.shorten = make([]uint64, (len(a)*len(b)+63)/64)
 	row := make([]uint32, len(b)+1) // lengths for the prefix of a so far and every prefix of b
 	for i := range a {
 		if !w.Spend(1 + len(b)/stepsOfUnit) {
@@ -111,9 +119,9 @@ func newSubsequence(a, b []byte, w *engine.Work) *subsequence {
 			switch {
 			case a[i] == b[j]:
 				row[j+1] = diagonal + 1
-			case above > left:
+			case above+tie > left:
 				bit := i*len(b) + j
-				l.up[bit/64] |= 1 << (bit % 64)
+				l.shorten[bit/64] |= 1 << (bit % 64)
 			default:
 				row[j+1] = left
 			}
@@ -125,15 +133,26 @@ func newSubsequence(a, b []byte, w *engine.Work) *subsequence {
 }
 
 // back goes from the ends of both strings to their beginnings. It calls match with the two indexes of each byte of the
-// subsequence, the last byte first.
+// subsequence, the last byte first. If the work is over, it stops on its way.
 func (l *subsequence) back(match func(i, j int)) {
-	for i, j := len(l.a)-1, len(l.b)-1; i >= 0 && j >= 0; {
-		bit := i*len(l.b) + j
+	long, short := l.a, l.b
+	if l.swapped {
+		long, short = short, long
+	}
+	for i, j, steps := len(long)-1, len(short)-1, 1; i >= 0 && j >= 0; steps++ {
+		if steps%matchSteps == 0 && !l.work.Spend(matchSteps/stepsOfUnit) {
+			return
+		}
+		bit := i*len(short) + j
 		switch {
-		case l.a[i] == l.b[j]:
-			match(i, j)
+		case long[i] == short[j]:
+			if l.swapped {
+				match(j, i)
+			} else {
+				match(i, j)
+			}
 			i, j = i-1, j-1
-		case l.up[bit/64]&(1<<(bit%64)) != 0:
+		case l.shorten[bit/64]&(1<<(bit%64)) != 0:
 			i--
 		default:
 			j--

@@ -100,8 +100,12 @@ func TestLongCallsLook(t *testing.T) {
 			drawn[c]++
 			run(c, args)
 			if c.Arity < 0 && len(args) > 2 { // the last one or two again and again
-				many := slices.Clone(args)
-				for step := 1 + random.IntN(2); len(many) < 3000; {
+				n := 3000
+				if drawn[c] <= 2 {
+					n = 1 << 18
+				}
+				many, step := slices.Clone(args), 1+random.IntN(2)
+				for len(many) < n {
 					many = append(many, args[len(args)-step:]...)
 				}
 				run(c, many)

@@ -116,6 +116,9 @@ func (w *Writer) loadHead(slot topology.Slot, key []byte) (record, error) {
 
 func (w *Writer) find(slot topology.Slot, key []byte, get func([]byte) ([]byte, bool, error)) (rec record, err error) {
 	if k := w.keptFor(slot); k.of(slot, key) {
+		if !w.Work.Spend(1) {
+			return record{}, w.Work.Ended()
+		}
 		rec.Metadata, rec.stored = k.Metadata, true
 		return w.judge(rec), nil
 	}

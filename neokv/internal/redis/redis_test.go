@@ -170,24 +170,24 @@ func TestContainers(t *testing.T) {
 		want  string
 	}{
 		{"arity", func(o *Reply) { o.WrongArity(sub) }, "ERR wrong number of arguments for 'client|setname' command"},
-		{"info", func(o *Reply) { table.WriteInfo(o, words("client")) },
+		{"info", func(o *Reply) { table.WriteInfo(o, words("client"), nil) },
 			`[["client" -2 [] 0 0 0 [@slow] [] [] [["client|setname" 3 [noscript loading stale] 0 0 0 [@slow @connection] [] [] []]]]]`},
-		{"docs", func(o *Reply) { table.WriteDocs(o, words("client|setname nosuch")) },
+		{"docs", func(o *Reply) { table.WriteDocs(o, words("client|setname nosuch"), nil) },
 			`["client|setname" ["summary" "Names it." "since" "2.6.9" "group" "connection" "complexity" "O(1)"]]`},
-		{"keys of none", func(o *Reply) { table.WriteGetKeys(o, words("client setname x")) },
+		{"keys of none", func(o *Reply) { table.WriteGetKeys(o, words("client setname x"), nil) },
 			"ERR The command has no key arguments"},
-		{"keys", func(o *Reply) { table.WriteGetKeys(o, words("mset a 1 b 2")) }, `["a" "b"]`},
+		{"keys", func(o *Reply) { table.WriteGetKeys(o, words("mset a 1 b 2"), nil) }, `["a" "b"]`},
 	} {
 		if got := reply(c.write); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 	}
-	if got := reply(func(o *Reply) { table.WriteDocs(o, words("client")) }); !strings.Contains(got,
+	if got := reply(func(o *Reply) { table.WriteDocs(o, words("client"), nil) }); !strings.Contains(got,
 		`"subcommands" ["client|setname" [`) {
 		t.Errorf("docs of a container: %s", got)
 	}
-	for _, write := range []func(*Reply){func(o *Reply) { table.WriteInfo(o, nil) },
-		func(o *Reply) { table.WriteDocs(o, nil) }} {
+	for _, write := range []func(*Reply){func(o *Reply) { table.WriteInfo(o, nil, nil) },
+		func(o *Reply) { table.WriteDocs(o, nil, nil) }} {
 		if got := reply(write); !strings.Contains(got, `"flushall"`) {
 			t.Errorf("all rows: %s", got)
 		}

@@ -330,7 +330,7 @@ func TestRowsAreRedis(t *testing.T) {
 		for _, row := range Rows() {
 			for _, c := range append([]*Command{row}, row.Sub...) {
 				if len(c.Sub) > 0 { // those of a container have no order
-					data.WriteInfo(&out, [][]byte{[]byte(c.Name)})
+					data.WriteInfo(&out, [][]byte{[]byte(c.Name)}, nil)
 					got, err := redistest.Parse(out.Buf)
 					if err != nil {
 						t.Fatal(err)
@@ -349,11 +349,11 @@ func TestRowsAreRedis(t *testing.T) {
 					}
 					out.Buf = out.Buf[:0]
 				} else {
-					data.WriteInfo(&out, [][]byte{[]byte(c.FullName())})
+					data.WriteInfo(&out, [][]byte{[]byte(c.FullName())}, nil)
 					same("command info " + c.FullName())
 				}
 
-				data.WriteDocs(&out, [][]byte{[]byte(c.FullName())})
+				data.WriteDocs(&out, [][]byte{[]byte(c.FullName())}, nil)
 				ours, theirs := docs(t, out.Buf), docs(t, ask("command docs "+c.FullName()))
 				out.Buf = out.Buf[:0]
 				for _, fact := range []string{"since", "group", "doc_flags", "deprecated_since", "replaced_by"} {
@@ -366,25 +366,25 @@ func TestRowsAreRedis(t *testing.T) {
 					if len(c.Sub) > 0 {
 						call = c.Name + " nosuch " + args
 					}
-					data.WriteGetKeys(&out, bytes.Fields([]byte(call)))
+					data.WriteGetKeys(&out, bytes.Fields([]byte(call)), nil)
 					same("command getkeys " + call)
-					data.WriteGetKeysAndFlags(&out, bytes.Fields([]byte(call)))
+					data.WriteGetKeysAndFlags(&out, bytes.Fields([]byte(call)), nil)
 					same("command getkeysandflags " + call)
 				}
 			}
 		}
-		data.WriteInfo(&out, [][]byte{[]byte("GET"), []byte("nosuch"), []byte("get|x")})
+		data.WriteInfo(&out, [][]byte{[]byte("GET"), []byte("nosuch"), []byte("get|x")}, nil)
 		same("command info GET nosuch get|x")
 		for _, call := range []string{"set a b get", "set a b ex 1 GET", "set a b nx", "sort a store b",
 			"sort a by x get y store b store c", "zunionstore d 2 a b", "lmpop 2 a b left"} {
-			data.WriteGetKeysAndFlags(&out, bytes.Fields([]byte(call)))
+			data.WriteGetKeysAndFlags(&out, bytes.Fields([]byte(call)), nil)
 			same("command getkeysandflags " + call)
 		}
-		data.WriteGetKeys(&out, [][]byte{[]byte("nosuch"), []byte("x")})
+		data.WriteGetKeys(&out, [][]byte{[]byte("nosuch"), []byte("x")}, nil)
 		same("command getkeys nosuch x")
 		for _, n := range []string{"01", "+1", "1x", "1.5", "2", "3", "-1", "x", "", "4294967297",
 			"99999999999999999999", "-4294967295"} {
-			data.WriteGetKeys(&out, bytes.Fields([]byte("sintercard "+n+" a b")))
+			data.WriteGetKeys(&out, bytes.Fields([]byte("sintercard "+n+" a b")), nil)
 			same("command getkeys sintercard " + n + " a b")
 		}
 	}

@@ -63,7 +63,7 @@ func (r *Reader) scan(args [][]byte, t keys.Type, values int, out *Reply,
 				return nil
 			}
 		case left >= 2 && IsOption(args[i], "match"):
-			pattern = NewGlob(args[i+1])
+			pattern = NewGlob(args[i+1], r.work)
 		default:
 			out.Error(ErrSyntax)
 			return nil

@@ -312,6 +312,9 @@ func (w *Writer) setBlind(slot topology.Slot, key []byte, expireMS uint64, value
 	w.State.KeysExact = false // nobody knows whether the key is new
 	w.Changes++
 	w.notice(expireMS)
+	if !w.Work.Spend(2) { // SetDeferred counts nothing; the value is short
+		return w.Work.Ended()
+	}
 	op := w.Batch.SetDeferred(keys.UserKeyOffset+len(key), keys.StringLen(len(value)))
 	keys.AppendMetadata(op.Key[:0], slot, key)
 	keys.AppendString(op.Value[:0], expireMS, value)

@@ -270,6 +270,7 @@ func (m *machine) finish(err error) {
 func (m *machine) commit() error {
 	m.counters.Stages.Add(1)
 	b := m.writer.Batch
+	b.Watch(nil) // a stage is committed whole
 	err := m.writer.Finish()
 	m.writer.Batch = nil
 	if err != nil {

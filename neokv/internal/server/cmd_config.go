@@ -306,13 +306,16 @@ func runConfigGet(c *conn, args [][]byte) {
 		}
 	}
 	for _, a := range args[2:] {
+		if !c.work.Spend(len(all)) {
+			return
+		}
 		name := bytes.ToLower(a)
-		pattern := redis.NewGlob(name)
+		pattern := redis.NewGlob(name, &c.work)
 		for _, p := range all {
 			switch {
 			case p.name == string(name):
 				add(p, string(a))
-			case pattern.Match([]byte(p.name), nil):
+			case pattern.Match([]byte(p.name), &c.work):
 				add(p, p.name)
 			}
 		}

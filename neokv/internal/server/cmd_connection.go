@@ -120,6 +120,9 @@ func runHello(c *conn, args [][]byte) {
 		}
 	}
 	for i := 2; i < len(args); i++ {
+		if !c.work.Spend(2) {
+			return
+		}
 		left := len(args) - 1 - i
 		switch {
 		case redis.IsOption(args[i], "auth") && left >= 2:

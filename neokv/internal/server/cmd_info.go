@@ -48,6 +48,9 @@ func newRunID() string {
 func runInfo(c *conn, args [][]byte) {
 	usual, all, named := len(args) == 1, false, map[string]bool{}
 	for _, a := range args[1:] {
+		if !c.work.Spend(2) {
+			return
+		}
 		switch name := strings.ToLower(string(a)); name {
 		case "default":
 			usual = true

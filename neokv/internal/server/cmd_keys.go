@@ -92,7 +92,7 @@ func oneSlot(slot topology.Slot) topology.SlotRange {
 }
 
 func runKeys(c *conn, args [][]byte) {
-	found, pattern := c.collected(), redis.NewGlob(args[1])
+	found, pattern := c.collected(), redis.NewGlob(args[1], &c.work)
 	n := 0
 	w := redis.KeyWalk{}
 	failure := c.walkSlots(reads, allSlots, &w, func() bool {
@@ -104,7 +104,7 @@ func runKeys(c *conn, args [][]byte) {
 		}
 		return c.work.Ended() == nil
 	})
-	if c.fails(failure) || c.over() {
+	if c.fails(failure) || c.work.Ended() != nil {
 		return
 	}
 	c.out.Array(n)

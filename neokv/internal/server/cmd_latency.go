@@ -7,6 +7,9 @@ import (
 	"neokv.dev/neokv/internal/redis"
 )
 
+// histogramUnits is about what it takes to write a histogram.
+const histogramUnits = 50
+
 // runLatencyHistogram answers about the commands that args name, with the subcommands of containers, or about all.
 func runLatencyHistogram(c *conn, args [][]byte) {
 	var found []*callCount
@@ -14,6 +17,9 @@ func runLatencyHistogram(c *conn, args [][]byte) {
 		found = slices.Clone(c.s.calls.all)
 	}
 	for _, name := range args[2:] {
+		if !c.work.Spend(1) {
+			return
+		}
 		if row := commands.Named(name); row != nil {
 			for _, x := range append([]*redis.Command{row}, row.Sub...) {
 				found = append(found, c.s.calls.of[x])
@@ -23,6 +29,9 @@ func runLatencyHistogram(c *conn, args [][]byte) {
 	found = slices.DeleteFunc(found, func(x *callCount) bool { return x.times.Load() == nil })
 	c.out.Map(len(found))
 	for _, x := range found {
+		if !c.work.Spend(histogramUnits) {
+			return
+		}
 		c.out.BulkString(x.row.FullName())
 		if h := x.times.Load(); h != nil {
 			h.load().write(&c.out)

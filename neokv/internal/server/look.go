@@ -72,17 +72,18 @@ func (c *conn) gone(now time.Time) bool {
 	return false
 }
 
-// over reports whether the work of a command of the server's own is over, and answers the command then.
-func (c *conn) over() bool {
+// over answers a command of the server's own whose work is over. What the command has replied counts for nothing: its
+// reply begins at start.
+func (c *conn) over(start int) {
 	err := c.work.Ended()
 	if err == nil {
-		return false
+		return
 	}
 	c.work.Resume()
+	c.out.Buf = c.out.Buf[:start]
 	if line := redis.Refusal(""); errors.As(err, &line) {
 		c.out.Error(string(line))
 	} else {
 		c.closing = true
 	}
-	return true
 }

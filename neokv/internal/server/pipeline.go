@@ -214,7 +214,9 @@ func (c *conn) runOwn(cmd *command) {
 		c.answered(cmd, start, false)
 	default:
 		runners[cmd.row](c, cmd.args)
-		c.answered(cmd, min(start, len(c.out.Buf)), true) // the command may have sent the replies before its own
+		start = min(start, len(c.out.Buf)) // the command may have sent the replies before its own
+		c.over(start)
+		c.answered(cmd, start, true)
 	}
 }
 

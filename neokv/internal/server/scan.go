@@ -54,7 +54,7 @@ func runScan(c *conn, args [][]byte) {
 				return
 			}
 		case left >= 2 && redis.IsOption(args[i], "match"):
-			pattern = redis.NewGlob(args[i+1])
+			pattern = redis.NewGlob(args[i+1], &c.work)
 		case left >= 2 && redis.IsOption(args[i], "type"):
 			kind = args[i+1]
 		default:
@@ -75,7 +75,7 @@ func runScan(c *conn, args [][]byte) {
 	if large && failure == nil {
 		n, next, failure = c.scanSlot(from, place, count, wanted, &found)
 	}
-	if c.fails(failure) || c.over() {
+	if c.fails(failure) || c.work.Ended() != nil {
 		return
 	}
 	c.out.Array(2)

@@ -13,6 +13,9 @@ import (
 
 var redacted = []byte("(redacted)")
 
+// shownArgs is how many arguments SLOWLOG and MONITOR show at most.
+const shownArgs = monitorLineBytes / 2
+
 // secretRule calls hide with the position of each argument that only its sender may see. Positions may lie beyond args.
 type secretRule func(s *Server, args [][]byte, hide func(i int))
 
@@ -39,7 +42,7 @@ func (c *conn) shown(cmd *command) [][]byte {
 }
 
 func hideFrom(i int, args [][]byte, hide func(int)) {
-	for ; i < len(args); i++ {
+	for ; i < min(len(args), shownArgs); i++ {
 		hide(i)
 	}
 }
@@ -52,7 +55,7 @@ func secretsOfHello(_ *Server, args [][]byte, hide func(int)) {
 			i = 2
 		}
 	}
-	for i < len(args) {
+	for i < min(len(args), shownArgs) {
 		switch {
 		case redis.IsOption(args[i], "auth"):
 			hide(i + 1)
@@ -75,7 +78,7 @@ func secretsOfConfigSet(s *Server, args [][]byte, hide func(int)) {
 		return
 	}
 	all := s.parameters()
-	for i := 2; i < len(args); i += 2 {
+	for i := 2; i < min(len(args), shownArgs); i += 2 {
 		name := strings.ToLower(string(args[i]))
 		at := slices.IndexFunc(all, func(p parameter) bool { return p.name == name })
 		if at < 0 {
