@@ -408,7 +408,7 @@ func Run(ctx context.Context, o Options, out *results.RecordWriter) (results.Sum
 	r.helpers.Wait()
 	for _, g := range r.groups {
 		for _, w := range g.workers {
-			w.close()
+			w.drop()
 		}
 	}
 	return s, errors.Join(err, out.End(s))

@@ -261,7 +261,7 @@ func TestClusterInCircles(t *testing.T) {
 	w := nullWorker("set", 3, SpreadSlots)
 	w.run.target, w.run.firsts = tg, map[string]string{}
 	w.conns = nil
-	defer w.close()
+	defer w.drop()
 	w.once()
 	if got := w.rec.current.Load(); got.errors[kindRedirects] != 3 || got.moved != 3*(maxRedirects+1) {
 		t.Errorf("errors %v, %d moved", got.errors, got.moved)

@@ -86,8 +86,16 @@ func (r *run) halt() {
 	}
 }
 
-// resume lets workers start, when those of the phase before have ended.
+// resume lets workers start, when those of the phase before have ended. If that was with an operation in flight, all
+// connections are closed: the workers must not take that for an error of the target.
 func (r *run) resume() {
+	if r.aborted.Load() {
+		for _, g := range r.groups {
+			for _, w := range g.workers {
+				w.drop()
+			}
+		}
+	}
 	r.stop = make(chan struct{})
 	r.stopping.Store(false)
 	r.ending.Store(false)
@@ -115,6 +123,7 @@ func (r *run) phase(ctx context.Context, work func(*worker), segments ...*phaseS
 	}
 	r.resume()
 	defer r.hangUp()
+	r.renew(ctx, segments[0])
 	r.begin(segments[0])
 	r.collect(segments[0]) // nobody has counted anything yet
 	r.answered, r.failing, r.reached = r.now(), false, 0

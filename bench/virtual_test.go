@@ -27,6 +27,7 @@ import (
 type memoryServer struct {
 	delay func(at time.Duration) time.Duration
 	start time.Time
+	dials time.Duration // how long a connection takes to be made
 
 	mu   sync.Mutex
 	data map[string]string
@@ -42,6 +43,7 @@ func newMemory(delay func(at time.Duration) time.Duration) *memoryServer {
 }
 
 func (m *memoryServer) dial(context.Context, string) (net.Conn, error) {
+	time.Sleep(m.dials)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.refu {
@@ -508,6 +510,46 @@ func TestLoadRepeatsFailures(t *testing.T) {
 		}
 		if s.Groups[0].Total.Misses > 0 {
 			t.Errorf("%d misses after the load", s.Groups[0].Total.Misses)
+		}
+	})
+}
+
+// The generator closes its connections when a step ends with an operation in flight. The next step begins with new ones,
+// for which no operation waits, and the target has no errors for it.
+func TestStepsBeginConnected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory(nil)
+		m.dials = 50 * time.Millisecond
+		n := 0
+		m.delay = func(time.Duration) time.Duration {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			if n++; n%100 == 0 {
+				return 4 * time.Second // in flight when the step ends
+			}
+			return time.Millisecond
+		}
+		s, _, err := inBubble(t, m, t.Context(), Options{
+			Groups: []GroupOptions{
+				{Workload: "set", Clients: 200, Rate: pace("steps 200..800 by 200 every 1s"), Records: 10},
+			},
+			Search: &RateSearch{Curve: true, Step: time.Second},
+		})
+		if err != nil || len(s.Curve.Rows) != 4 {
+			t.Fatalf("%d steps, %v", len(s.Curve.Rows), err)
+		}
+		for _, row := range s.Curve.Rows {
+			if row.Ledger.InFlight == 0 || row.Ledger.Errors+row.Ledger.Unknown > 0 {
+				t.Errorf("at %g: %+v, errors %v; want operations in flight, and no errors", row.Rate, row.Ledger, row.Kinds)
+			}
+		}
+		m.delay = func(time.Duration) time.Duration { return time.Millisecond }
+		if s, _, err = inBubble(t, m, t.Context(), Options{
+			Groups:   []GroupOptions{{Workload: "set", Clients: 20, Rate: Steady(1000), Records: 10}},
+			Duration: time.Second,
+		}); err != nil || s.Groups[0].Total.Response.Max > 2000 {
+			t.Errorf("%v: an operation took %d us, want 1000: the first ones wait for connections", err,
+				s.Groups[0].Total.Response.Max)
 		}
 	})
 }

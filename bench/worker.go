@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"neokv.dev/workloads"
 )
 
@@ -96,6 +98,8 @@ const (
 	// firstBackoff doubles with each failed attempt to connect, up to lastBackoff.
 	firstBackoff = 10 * time.Millisecond
 	lastBackoff  = time.Second
+	// dialsAtOnce bounds the connections that are being made before a phase, since a server has a queue for them.
+	dialsAtOnce = 100
 )
 
 // Kinds of errors that are not the first word of an error reply.
@@ -516,14 +520,7 @@ func (w *worker) route(p *sentOp) nodeID {
 func (w *worker) connect(p *sentOp) (*loadConn, string) {
 	for {
 		id := w.route(p)
-		for int(id) >= len(w.conns) {
-			w.conns = append(w.conns, nil)
-		}
-		c := w.conns[id]
-		if c == nil {
-			c = &loadConn{epoch: w.run.epoch, timeout: w.run.o.Timeout}
-			w.conns[id] = c
-		}
+		c := w.conn(id)
 		if c.nc != nil {
 			return c, ""
 		}
@@ -535,7 +532,7 @@ func (w *worker) connect(p *sentOp) (*loadConn, string) {
 				continue // another node serves the slot by now
 			}
 		}
-		nc, err := w.run.connect(w.run.target.addr(id))
+		nc, err := w.run.connect(w.run.dialing, w.run.target.addr(id))
 		if err != nil {
 			w.backOff(c, kindConnect, err)
 			if w.run.aborted.Load() {
@@ -545,6 +542,34 @@ func (w *worker) connect(p *sentOp) (*loadConn, string) {
 		}
 		c.attach(nc)
 		return c, ""
+	}
+}
+
+// conn returns the worker's connection to a node, which may not be made yet.
+func (w *worker) conn(id nodeID) *loadConn {
+	for int(id) >= len(w.conns) {
+		w.conns = append(w.conns, nil)
+	}
+	if w.conns[id] == nil {
+		w.conns[id] = &loadConn{epoch: w.run.epoch, timeout: w.run.o.Timeout}
+	}
+	return w.conns[id]
+}
+
+// renew makes the connections that the worker needs when a phase begins, and has not: those that it had before, and the
+// one to a plain server. If one cannot be made, that is for the operation to find out that needs it.
+func (w *worker) renew(ctx context.Context) {
+	if w.run.target.table.Load() == nil {
+		w.conn(w.home)
+	}
+	for id, c := range w.conns {
+		if c == nil || c.nc != nil {
+			continue
+		}
+		c.failures = 0
+		if nc, err := w.run.connect(ctx, w.run.target.addr(nodeID(id))); err == nil {
+			c.attach(nc)
+		}
 	}
 }
 
@@ -629,18 +654,38 @@ func (w *worker) rest(seg *phaseSegment, d time.Duration) {
 	w.timer.Stop()
 }
 
-// close closes the worker's connections.
-func (w *worker) close() {
+// drop closes the worker's connections, or lets go of those that are closed.
+func (w *worker) drop() {
 	for _, c := range w.conns {
 		if c != nil && c.nc != nil {
 			w.run.forget(c.nc)
+			c.nc = nil
 		}
 	}
 }
 
-// connect dials, as long as the run lasts.
-func (r *run) connect(addr string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(r.dialing, r.o.Timeout)
+// renew gives the workers of a segment their connections before it begins.
+func (r *run) renew(ctx context.Context, seg *phaseSegment) {
+	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout)
+	defer cancel()
+	var dials errgroup.Group
+	dials.SetLimit(dialsAtOnce)
+	for i, g := range r.groups {
+		for _, w := range g.workers {
+			if seg.loads[i].ops != nil {
+				dials.Go(func() error {
+					w.renew(ctx)
+					return nil
+				})
+			}
+		}
+	}
+	_ = dials.Wait() // of what fails the first operation hears
+}
+
+// connect dials, as long as ctx lasts.
+func (r *run) connect(ctx context.Context, addr string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout)
 	defer cancel()
 	nc, err := r.target.dial(ctx, addr)
 	if err != nil {
