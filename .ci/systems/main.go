@@ -1,6 +1,6 @@
-// Systems checks the types of all packages of a module as the compilers for other systems see them: a system call that
-// only Linux has is found. For macOS it reads tests, too, and for Windows the packages alone. A build would compile
-// hundreds of packages of others; of those only the declarations are read here.
+// Systems checks the types of all packages of a module and of their tests as the compilers for other systems see them: a
+// system call that only Linux has is found. A build would compile hundreds of packages of others; of those only the
+// declarations are read here.
 package main
 
 import (
@@ -20,15 +20,15 @@ func main() {
 	if err != nil {
 		fail(err)
 	}
-	check(root, "darwin", "arm64", true)
-	check(root, "windows", "amd64", false)
+	check(root, "darwin", "arm64")
+	check(root, "windows", "amd64")
 }
 
 // check ends the program if something is wrong.
-func check(root, system, processor string, tests bool) {
+func check(root, system, processor string) {
 	all, err := packages.Load(&packages.Config{
 		Mode: packages.LoadAllSyntax,
-		Dir:  root, Tests: tests, BuildFlags: []string{"-tags=redisserver,chromium"},
+		Dir:  root, Tests: true, BuildFlags: []string{"-tags=redisserver,chromium"},
 		Env: append(os.Environ(), "GOOS="+system, "GOARCH="+processor, "CGO_ENABLED=0"),
 		ParseFile: func(set *token.FileSet, name string, text []byte) (*ast.File, error) {
 			file, err := parser.ParseFile(set, name, text, parser.SkipObjectResolution)

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -185,7 +184,7 @@ func TestNeoKV(t *testing.T) {
 func TestEnds(t *testing.T) {
 	dir := t.TempDir()
 	r := begin(t, dir, NeoKV{Program: neokv(t), Profile: "small", InMemory: true})
-	if err := syscall.Kill(r.children[0].cmd.Process.Pid, syscall.SIGKILL); err != nil {
+	if err := r.children[0].cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	select {
