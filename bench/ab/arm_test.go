@@ -1,7 +1,7 @@
 package ab
 
 import (
-	"maps"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"neokv.dev/bench"
 )
 
 func TestParseArm(t *testing.T) {
@@ -94,24 +96,27 @@ func TestBuild(t *testing.T) {
 	}
 }
 
-// TestOrders: over all orders each arm is as often at each place, and as often behind each other one.
-func TestOrders(t *testing.T) {
-	places, pairs := map[string]int{}, map[string]int{}
-	for i, order := range orders {
-		for j, side := range order {
-			places[string(side)+string(rune('0'+j))]++
-			for _, later := range order[j+1:] {
-				pairs[string(side)+" "+string(later)]++
+// TestOrder: the order of a round follows from the seed, and each one comes about as often.
+func TestOrder(t *testing.T) {
+	for _, control := range []bool{true, false} {
+		p := &Plan{Control: control, Load: bench.Options{Seed: 7}}
+		const rounds = 6000
+		counts := map[string]int{}
+		for round := range rounds {
+			order := p.order(round)
+			if !slices.Equal(order, p.order(round)) {
+				t.Fatalf("round %d has another order than before", round)
 			}
-			if i%2 == 1 && orders[i-1][len(order)-1-j] != side {
-				t.Errorf("order %d does not mirror the one before", i)
-			}
+			counts[fmt.Sprint(order)]++
 		}
-	}
-	for _, counts := range []map[string]int{places, pairs} {
-		least, most := slices.Min(slices.Collect(maps.Values(counts))), slices.Max(slices.Collect(maps.Values(counts)))
-		if least != most {
-			t.Errorf("not as often: %v", counts)
+		want := 2
+		if control {
+			want = 6
+		}
+		for order, n := range counts {
+			if share := rounds / want; len(counts) != want || n < share-200 || n > share+200 { // five standard deviations
+				t.Errorf("%s came %d times of %d: want %d orders as often", order, n, rounds, want)
+			}
 		}
 	}
 }

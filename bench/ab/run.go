@@ -32,46 +32,53 @@ type Plan struct {
 	Progress func(round int, arm compare.Side)
 }
 
-// orders are the orders of the arms in a round. Over all of them each arm comes as often at each place, and as often
-// before each other one; a round and the next one are mirrored.
-var orders = [][]compare.Side{
-	{compare.SideA, compare.SideB, compare.SideAgain}, {compare.SideAgain, compare.SideB, compare.SideA},
-	{compare.SideB, compare.SideA, compare.SideAgain}, {compare.SideAgain, compare.SideA, compare.SideB},
-	{compare.SideA, compare.SideAgain, compare.SideB}, {compare.SideB, compare.SideAgain, compare.SideA},
+// order draws the order of the arms in a round. The test of compare rests on that: if the arms do not differ, each block
+// of a round is as likely to be B's as the others, whatever the machine does.
+func (p *Plan) order(round int) []compare.Side {
+	sides := []compare.Side{compare.SideA, compare.SideB}
+	if p.Control {
+		sides = append(sides, compare.SideAgain)
+	}
+	random := rand.New(rand.NewPCG(p.Load.Seed, uint64(round)))
+	random.Shuffle(len(sides), func(i, k int) { sides[i], sides[k] = sides[k], sides[i] })
+	return sides
 }
 
-// Run measures, and hands every block to keep. The rounds that are complete count; the last one may be cut short, when
-// Run returns an error or ctx ends.
+// Run measures, and hands the blocks of every complete round to keep. It returns an error if a round could not be
+// measured, or ctx has ended.
 func (p *Plan) Run(ctx context.Context, keep func(compare.Block) error) error {
-	first := rand.New(rand.NewPCG(p.Load.Seed, 0)).IntN(len(orders)/2) * 2
 	for round := range p.Rounds {
 		if !p.Until.IsZero() && time.Now().After(p.Until) {
 			return nil
 		}
-		var sides []compare.Side
-		for _, side := range orders[(first+round)%len(orders)] {
-			if side != compare.SideAgain || p.Control {
-				sides = append(sides, side)
-			}
+		blocks, err := p.round(ctx, round)
+		if err != nil {
+			return fmt.Errorf("round %d, %w", round+1, err)
 		}
-		for len(sides) > 0 {
-			n := 1
-			if p.Together {
-				n = len(sides)
+		for _, b := range blocks {
+			if err := keep(b); err != nil {
+				return err
 			}
-			blocks, err := p.blocks(ctx, round, sides[:n])
-			if err != nil {
-				return fmt.Errorf("round %d, %w", round+1, err)
-			}
-			for _, b := range blocks {
-				if err := keep(b); err != nil {
-					return err
-				}
-			}
-			sides = sides[n:]
 		}
 	}
 	return nil
+}
+
+// round measures a block of each arm.
+func (p *Plan) round(ctx context.Context, round int) (out []compare.Block, err error) {
+	sides := p.order(round)
+	for len(sides) > 0 {
+		n := 1
+		if p.Together {
+			n = len(sides)
+		}
+		blocks, err := p.blocks(ctx, round, sides[:n])
+		if err != nil {
+			return nil, err
+		}
+		out, sides = append(out, blocks...), sides[n:]
+	}
+	return out, nil
 }
 
 func (p *Plan) arm(side compare.Side) Arm {

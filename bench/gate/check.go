@@ -213,7 +213,7 @@ func (t *Timed) Run(ctx context.Context) (findings []Finding, impaired []string,
 		plan.Until = time.Now().Add(t.Budget)
 		plan.Load.Seed = uint64(time.Now().UnixNano()) >> 11 // exact also where JSON's numbers are doubles
 		var turns compare.Turns
-		turns.Header.Control = plan.Control
+		turns.Header.Control, turns.Header.Primary = plan.Control, []string{judged}
 		err := plan.Run(ctx, func(b compare.Block) error {
 			turns.Blocks = append(turns.Blocks, b)
 			return nil
@@ -238,21 +238,20 @@ func (t *Timed) judge(d *compare.Delta) (out []Finding) {
 		}
 		f := Finding{Case: TimedCase, Figure: r.Name, Unit: r.Unit, Kind: r.Kind, Better: r.Better,
 			Before: r.A.Center, Now: r.B.Center, Runs: r.Ratio.N, Verdict: r.Verdict}
-		ratio := *r.Ratio
 		if r.Name == judged {
-			ratio = compare.NewPairMedian(r.Ratios)
-			f.Gates, f.Verdict, f.Ratios = true, t.verdict(ratio, r.Verdict == compare.Contaminated), r.Ratios
+			f.Gates, f.Ratios = true, r.Ratios
+			f.Verdict = t.verdict(r.Ratio, d.Conclusion.Verdict == compare.Contaminated)
 		}
-		f.Change = ratio.Center - 1
-		if ratio.Interval != nil {
-			f.Interval = []float64{ratio.Interval[0] - 1, ratio.Interval[1] - 1}
+		f.Change = r.Ratio.Center - 1
+		if r.Ratio.Interval != nil {
+			f.Interval = []float64{r.Ratio.Interval[0] - 1, r.Ratio.Interval[1] - 1}
 		}
 		out = append(out, f)
 	}
 	return out
 }
 
-func (t *Timed) verdict(ratio compare.Estimate, contaminated bool) compare.Verdict {
+func (t *Timed) verdict(ratio *compare.Estimate, contaminated bool) compare.Verdict {
 	if ratio.Interval == nil {
 		return NotSure
 	}

@@ -142,7 +142,7 @@ func delta(more, again float64, rounds int) *compare.Delta {
 		all = append(all, compare.Round{A: cpu(100 * noise()), B: cpu(100 * (1 + more) * noise()),
 			Control: cpu(100 * (1 + again) * noise())})
 	}
-	return &compare.Delta{Rounds: rounds, Control: true, Rows: compare.Rounds(all)}
+	return compare.Rounds(all, []string{judged})
 }
 
 func TestJudgeTimed(t *testing.T) {
@@ -160,7 +160,7 @@ func TestJudgeTimed(t *testing.T) {
 		{"2 %, which may pass", .02, 0, 12, .05, AsBefore},
 		{"nothing, but it must not be 1 %", 0, 0, 12, .005, NotSure},
 		{"something else changed", .12, .12, 12, .05, compare.Contaminated},
-		{"too few rounds", .2, 0, 5, .05, NotSure},
+		{"too few rounds", .2, 0, 3, .05, NotSure},
 	} {
 		timed := Timed{Most: x.most}
 		o := Outcome{Timed: timed.judge(delta(x.more, x.again, x.rounds))}

@@ -72,7 +72,7 @@ func (f *Findings) heading() []string {
 func (f *Findings) legend() string {
 	return fmt.Sprintf("Rates, latencies and CPU time are medians of the rounds. The ratio is neokv's rate by the "+
 		"other's of the same\nround: its median, and the interval in which the median lies at %.0f %% confidence or more. "+
-		"~ stands for noise: the\ninterval has 1 in it, or there are too few rounds for one (fewer than %d). Of two columns "+
+		"A ~ says that the ratio\nmay be noise: the interval has 1 in it, or there are too few rounds for one (fewer than %d). Of two columns "+
 		"with one heading the first is\nneokv's.", 100*compare.Level, compare.FewestRounds)
 }
 
@@ -97,7 +97,7 @@ func (p *Pair) table(title string, tests []*TestFigures, md bool) string {
 	return strings.Join(results.Align(rows, 1), "\n") + "\n"
 }
 
-// ratio returns the ratio, or ~ if it is noise, and its interval; or why there is none.
+// ratio returns the ratio, with a ~ if it may be noise, and its interval; or why there is none.
 func (t *TestFigures) ratio() []string {
 	r := t.Ratio
 	switch {
@@ -108,7 +108,7 @@ func (t *TestFigures) ratio() []string {
 	}
 	ratio, interval := digits(r.Center), "-"
 	if !r.ExcludesOne() {
-		ratio = "~"
+		ratio = "~" + ratio
 	}
 	if r.Interval != nil {
 		interval = digits(r.Interval[0]) + "-" + digits(r.Interval[1])

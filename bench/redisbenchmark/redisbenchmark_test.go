@@ -183,7 +183,7 @@ mset             400,000          400,000  too short          -     1.00  1.00  
 the generator
 
 over all slots  neokv/s  redis-cluster/s  ratio   interval  p50, ms        p99, ms        CPU, us
-set                   1                1      ~  0.50-2.00        -  1.00        -  1.00        -  -
+set                   1                1  ~1.00  0.50-2.00        -  1.00        -  1.00        -  -
 `
 
 func TestPrint(t *testing.T) {

@@ -80,8 +80,9 @@ func (f *blockFlags) show(p process, path string, write func(io.Writer) error) e
 // abFlags are the flags of ab.
 type abFlags struct {
 	blockFlags
-	rounds int
-	budget time.Duration
+	rounds  int
+	budget  time.Duration
+	primary []string
 }
 
 func abCommand(p process) *cobra.Command {
@@ -95,10 +96,10 @@ func abCommand(p process) *cobra.Command {
 
 An arm is ` + ab.ArmForm + `.
 Each block starts the arm as a child process with data of its own, loads it, sends the load for --block, and ends it. A
-round has a block of each arm, in an order that changes from round to round. The arms of a round get the same
-operations. A third arm is a copy of A: where it differs from A as B does, the verdict is "contaminated". Standard
-output has the table; its last line is the name of the file that has every block. With --format html a page with a chart
-goes to a file beside that one.`,
+round has a block of each arm, in an order that is drawn at random. The arms of a round get the same
+operations. A third arm is a copy of A: if it differs from A, something else has changed, and the run says nothing. Standard output
+has the conclusion and the table; its last line is the name of the file that has every block. With --format html a page
+with a chart goes to a file beside that one.`,
 		Example: `  neokv ab --b engine.memtable_size=4MiB --workload write-heavy
   neokv ab --a raft.batch_max_ops=1 --b raft.batch_max_ops=256 --pipeline 16 --mem
   neokv ab --a revision=HEAD~1 --b revision=HEAD --rounds 20
@@ -111,6 +112,8 @@ goes to a file beside that one.`,
 	f.register(c, "block", compareForms)
 	flags := c.Flags()
 	flags.IntVar(&f.rounds, "rounds", 10, "`n` rounds, in each of which each arm has a block")
+	flags.StringSliceVar(&f.primary, "primary", nil,
+		"`figures` that make the conclusion, with commas between (default throughput or rate reached, p50, p99, CPU)")
 	flags.DurationVar(&f.budget, "budget", 0, "begin no new round after so long; 0 is no limit")
 	flags.StringVar(&f.profile, "profile", "default", "`profile` of all arms that name none")
 	setFlags(flags, &f.set, "change a setting in all arms of NeoKV")
@@ -236,7 +239,8 @@ func (f *abFlags) measure(c *cobra.Command, p process, plan *ab.Plan) (run *comp
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
 	h := compare.TurnsHeader{Format: compare.FileFormat, Started: time.Now(), Command: commandLine(c),
-		A: plan.A.String(), B: plan.B.String(), Control: plan.Control, Seed: plan.Load.Seed}
+		A: plan.A.String(), B: plan.B.String(), Control: plan.Control, Seed: plan.Load.Seed,
+		Primary: f.primary}
 	keep := func(line any) error { return results.WriteLine(file, "file of blocks", line) }
 	if err := keep(h); err != nil {
 		return nil, "", err

@@ -26,7 +26,8 @@ func TestAB(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	for _, want := range []string{"A: as it is\n", "B: engine.row_cache=0\n", "throughput", "CPU",
-		"2 rounds of A, B and A again", "too few", "warning: 2 complete rounds: an interval needs 6"} {
+		"2 rounds of A, B and A again", "too few",
+		"cannot tell: 2 rounds, and a conclusion about 4 figures takes 7\n\nA: "} {
 		if !strings.Contains(got.stdout, want) {
 			t.Errorf("no %q in:\n%s", want, got.stdout)
 		}

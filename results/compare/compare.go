@@ -1,5 +1,6 @@
-// Package compare says how results of two sides differ, and whether that is more than noise. Medians and intervals are
-// those of golang.org/x/perf/benchmath, which assumes nothing of how figures are distributed.
+// Package compare says how results of two sides differ, and whether that is more than noise. Medians and the test of
+// runs that did not take turns are those of golang.org/x/perf/benchmath, which assumes nothing of how figures are
+// distributed; the test of sides that took turns assumes nothing either (see places).
 package compare
 
 import (
@@ -10,26 +11,28 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/aclements/go-moremath/mathx"
+	"github.com/aclements/go-moremath/stats"
 	"golang.org/x/perf/benchmath"
 
 	"neokv.dev/results"
 )
 
-// Level is the confidence of all intervals. A difference counts if the interval of the ratio does not contain 1.
+// Level is the confidence of the intervals of rows, each by itself.
 const Level = 0.95
 
-// FewestRounds is how many rounds an interval of Level needs.
+// FewestRounds is how many values an interval of a median needs.
 const FewestRounds = 6
 
-// FewestRuns is how many runs of each side a Mann-Whitney U test needs.
+// FewestRuns is how many runs of each side a Mann-Whitney U test at Level needs.
 const FewestRuns = 4
 
 // Delta is how side B differs from side A.
 type Delta struct {
 	A string `json:"a"` // what the sides are
 	B string `json:"b"`
-	// Conclusion says what the rows say together, in a sentence; "" if they speak for themselves.
-	Conclusion string `json:"conclusion,omitempty"`
+	// Conclusion is what the rows say together.
+	Conclusion Conclusion `json:"conclusion"`
 	// Rounds counts the rounds of a run in which the sides took turns; 0 if the results come from runs of their own.
 	Rounds  int  `json:"rounds,omitempty"`
 	Control bool `json:"control,omitempty"` // a copy of A took part in each round
@@ -41,7 +44,7 @@ type Delta struct {
 	Marks []string `json:"marks,omitempty"`
 	// Conditions are the conditions in which the sides differ, beside what A and B name.
 	Conditions []Condition `json:"conditions,omitempty"`
-	Rows       []Row       `json:"rows"`
+	Rows       []Row       `json:"rows"` // the primary ones first
 	Warnings   []string    `json:"warnings,omitempty"`
 }
 
@@ -58,21 +61,35 @@ type Row struct {
 	Unit   string             `json:"unit"`
 	Kind   results.FigureKind `json:"kind"`
 	Better results.Direction  `json:"better,omitempty"`
-	A      Estimate           `json:"a"`
-	B      Estimate           `json:"b"`
-	// Ratio is B / A, nil if A is 0. In rounds with a control, A stands for the geometric mean of A and its copy. Of
-	// runs that did not take turns it is the median of the ratios of every B to every A.
+	// Primary figures make the conclusion. The others are exploratory.
+	Primary bool     `json:"primary,omitempty"`
+	A       Estimate `json:"a"` // with its copy, if there is one
+	B       Estimate `json:"b"`
+	// Means says that some block has nothing of the figure: A and B are means, and Ratio is theirs.
+	Means bool `json:"means,omitempty"`
+	// Ratio is how many times as much B has as A, nil if there is none. Of runs that did not take turns it is the median
+	// of the ratios of every B to every A.
 	Ratio *Estimate `json:"ratio,omitempty"`
-	// Ratios are those of the rounds, in their order, if each round has one.
+	// Ratios are those of the rounds, in their order, if each round has one: B to the geometric mean of A and its copy.
 	Ratios []float64 `json:"ratios,omitempty"`
 	// Control is the copy of A over A.
 	Control *Estimate `json:"control,omitempty"`
-	// P is the p-value of a Mann-Whitney U test; 0 where the sides took turns, since the interval of Ratio decides then.
-	P       float64 `json:"p,omitempty"`
-	Verdict Verdict `json:"verdict"`
-	// Visible is the smallest change that the interval could have told from none, as a share: 0.02 is 2 %. It is 0 if
-	// there is no interval.
+	// P is how likely so large a difference, either way, is if nothing differs. Adjusted is the same with regard to the
+	// other rows: by Holm's method for primary ones, by that of Benjamini and Hochberg for the others.
+	P        float64 `json:"p"`
+	Adjusted float64 `json:"adjusted_p"`
+	Verdict  Verdict `json:"verdict"`
+	// Within is the largest change, as a share, that the level of the conclusion leaves possible. Visible is the smallest
+	// change that it would have found in nine of ten such runs. Both are 0 if that is not known, or not primary.
+	Within  float64 `json:"within,omitempty"`
 	Visible float64 `json:"visible,omitempty"`
+
+	bounded  bool    // Within and Visible are known
+	least    float64 // P can be no less with so few rounds
+	controlP float64 // P of the copy of A against A
+	// interval returns the ratio, with the interval that leaves out the true one with a probability of wrong at most. It
+	// is nil if there is none.
+	interval func(wrong float64) *Estimate
 }
 
 // Estimate is a median with its interval, which is nil if there are too few values.
@@ -80,54 +97,121 @@ type Estimate struct {
 	Center   float64   `json:"center"`
 	Interval []float64 `json:"interval,omitempty"` // lowest and highest
 	N        int       `json:"n"`
+	// AtLeast says that some values are lower bounds of what nobody knows.
+	AtLeast bool `json:"at_least,omitempty"`
 }
 
-// Verdict says what a row means.
+// Verdict says what a row, or a conclusion, means.
 type Verdict string
 
 const (
 	Better  Verdict = "better"
 	Worse   Verdict = "worse"
-	Differs Verdict = "differs" // no direction of this figure is better
+	Differs Verdict = "differs" // no direction is better, or some figures are better and some are worse
 	Same    Verdict = "~"       // no difference that is more than noise
 	TooFew  Verdict = "too few" // values to tell
-	Unknown Verdict = "cannot tell"
-	// Contaminated: the copy of A differs from A, by more than half of what B does. Something else has changed, too.
+	// Contaminated: the copy of A differs from A. Something else has changed, too.
 	Contaminated Verdict = "contaminated"
+	Unknown      Verdict = "cannot tell"
 )
 
 // Round has the figures of each side in one round. Control is nil without a copy of A.
 type Round struct{ A, B, Control []results.Figure }
 
-// Rounds compares sides that took turns.
-func Rounds(rounds []Round) (rows []Row) {
+// Rounds compares sides that took turns in an order that was drawn at random, by the figures that are primary.
+func Rounds(rounds []Round, primary []string) *Delta {
+	d := &Delta{Rounds: len(rounds)}
+	arms := 2
+	if d.Control = len(rounds) > 0 && rounds[0].Control != nil; d.Control {
+		arms = 3
+	}
 	for _, f := range named(rounds) {
-		var a, b, ratios, controls []float64
+		var turns []turn
 		for _, r := range rounds {
-			x, hasA := find(r.A, f.Name)
-			y, hasB := find(r.B, f.Name)
-			z, hasControl := find(r.Control, f.Name)
-			if !hasA || !hasB || r.Control != nil && !hasControl {
-				continue
+			t := turn(values([][]results.Figure{r.B, r.A, r.Control}, f.Name))
+			if len(t) == arms {
+				turns = append(turns, t)
 			}
-			a, b = append(a, x), append(b, y)
-			base := x
-			if r.Control != nil {
-				base = math.Sqrt(x * z)
-				controls = append(controls, ratio(z, x))
-			}
-			ratios = append(ratios, ratio(y, base))
 		}
-		if row, ok := newRow(f, a, b); ok {
-			row.judge(ratios, controls)
-			rows = append(rows, row)
+		isPrimary := slices.Contains(primary, f.Name)
+		if n := len(rounds) - len(turns); n > 0 && isPrimary {
+			d.Warnings = append(d.Warnings, fmt.Sprintf("%d of %d rounds lack %s of an arm and are left out there", n,
+				len(rounds), f.Name))
+		}
+		if row, ok := takeTurns(f, turns); ok {
+			row.Primary = isPrimary || row.loss()
+			for _, r := range rounds {
+				row.A.AtLeast = row.A.AtLeast || atLeast([][]results.Figure{r.A, r.Control}, f.Name)
+				row.B.AtLeast = row.B.AtLeast || atLeast([][]results.Figure{r.B}, f.Name)
+			}
+			d.Rows = append(d.Rows, row)
 		}
 	}
-	return rows
+	d.conclude(fmt.Sprintf("%d rounds", len(rounds)), func(p float64) int { return fewest(arms, p/2) })
+	return d
 }
 
-// Sides compares results that come from runs of their own.
-func Sides(a, b [][]results.Figure) (rows []Row) {
+// takeTurns compares a figure of sides that took turns.
+func takeTurns(f results.Figure, turns []turn) (row Row, ok bool) {
+	var a, b []float64
+	for _, t := range turns {
+		a, b = append(a, t[1:]...), append(b, t[0])
+	}
+	if row, ok = newRow(f, a, b); !ok {
+		return row, false
+	}
+	n, arms := len(turns), len(turns[0])
+	row.least = min(1, 2*math.Pow(float64(arms), -float64(n)))
+	row.controlP = 1
+	if min(slices.Min(a), slices.Min(b)) <= 0 { // there are no logarithms
+		row.P = placesInRounds(turns).p()
+		row.means(a, b)
+		return row, true
+	}
+	var logs, controls []turn
+	for _, t := range turns {
+		var l turn
+		for _, v := range t {
+			l = append(l, math.Log(v))
+		}
+		logs = append(logs, l)
+		row.Ratios = append(row.Ratios, math.Exp(l[0]-stats.Mean(l[1:])))
+		if arms > 2 {
+			controls = append(controls, turn{l[2], l[1]})
+		}
+	}
+	row.P = alignedRanks(logs, 0).p()
+	row.interval = func(wrong float64) *Estimate { return newShift(logs, wrong) }
+	row.Ratio = row.interval(1 - Level)
+	if controls != nil {
+		row.controlP = alignedRanks(controls, 0).p()
+		row.Control = newShift(controls, 1-Level)
+	}
+	return row, true
+}
+
+// means compares the means of values of which some are 0.
+func (row *Row) means(a, b []float64) {
+	x, y := stats.Mean(a), stats.Mean(b)
+	row.Means, row.A, row.B = true, Estimate{Center: x, N: len(a)}, Estimate{Center: y, N: len(b)}
+	if x > 0 && y >= 0 {
+		row.Ratio = &Estimate{Center: y / x, N: min(len(a), len(b))}
+	}
+}
+
+// newShift returns how many times as much B has, of whose figures and those of the other arms turns has logarithms.
+func newShift(turns []turn, wrong float64) *Estimate {
+	center, interval := shifts(turns, wrong/2)
+	e := &Estimate{Center: math.Exp(center), N: len(turns)}
+	if interval != nil {
+		e.Interval = []float64{math.Exp(interval[0]), math.Exp(interval[1])}
+	}
+	return e
+}
+
+// Sides compares results that come from runs of their own, by the figures that are primary.
+func Sides(a, b [][]results.Figure, primary []string) *Delta {
+	d := &Delta{}
 	var both []Round
 	for i := range max(len(a), len(b)) {
 		var r Round
@@ -140,23 +224,29 @@ func Sides(a, b [][]results.Figure) (rows []Row) {
 		both = append(both, r)
 	}
 	for _, f := range named(both) {
-		row, ok := newRow(f, values(a, f.Name), values(b, f.Name))
+		x, y := values(a, f.Name), values(b, f.Name)
+		row, ok := newRow(f, x, y)
 		if !ok {
 			continue
 		}
-		row.Verdict = TooFew
-		x, y := values(a, f.Name), values(b, f.Name)
-		test := benchmath.AssumeNothing.Compare(sample(x), sample(y))
-		row.Ratio = shift(x, y)
-		if row.P = test.P; min(len(x), len(y)) >= FewestRuns {
-			row.Verdict = Same
-			if test.P < test.Alpha {
-				row.Verdict = direction(row.Better, row.B.Center-row.A.Center)
-			}
+		row.Primary = slices.Contains(primary, f.Name) || row.loss()
+		row.P = benchmath.AssumeNothing.Compare(sample(x), sample(y)).P
+		row.least = min(1, 2/mathx.Choose(len(x)+len(y), len(x)))
+		row.interval = func(wrong float64) *Estimate { return shift(x, y, wrong) }
+		if row.Ratio = row.interval(1 - Level); row.Ratio == nil {
+			row.means(x, y)
 		}
-		rows = append(rows, row)
+		row.A.AtLeast, row.B.AtLeast = atLeast(a, f.Name), atLeast(b, f.Name)
+		d.Rows = append(d.Rows, row)
 	}
-	return rows
+	d.conclude(fmt.Sprintf("%d and %d runs", len(a), len(b)), func(p float64) int {
+		n := 1
+		for 2/mathx.Choose(2*n, n) > p {
+			n++
+		}
+		return n
+	})
+	return d
 }
 
 // named returns the figures that any round has, in the order in which they are met.
@@ -171,21 +261,20 @@ func named(rounds []Round) (out []results.Figure) {
 	return out
 }
 
-func find(figures []results.Figure, name string) (value float64, ok bool) {
-	i := slices.IndexFunc(figures, func(f results.Figure) bool { return f.Name == name })
-	if i < 0 {
-		return 0, false
-	}
-	return figures[i].Value, true
-}
-
 func values(side [][]results.Figure, name string) (out []float64) {
 	for _, figures := range side {
-		if v, ok := find(figures, name); ok {
-			out = append(out, v)
+		for _, f := range figures {
+			if f.Name == name {
+				out = append(out, f.Value)
+			}
 		}
 	}
 	return out
+}
+
+// atLeast reports whether some value of a figure is a lower bound.
+func atLeast(side [][]results.Figure, name string) bool {
+	return slices.ContainsFunc(slices.Concat(side...), func(f results.Figure) bool { return f.Name == name && f.AtLeast })
 }
 
 // newRow returns a row without a verdict. It is not ok if a side does not have the figure, or both have nothing of it.
@@ -219,33 +308,11 @@ func NewEstimate(values []float64) Estimate {
 	return e
 }
 
-// NewPairMedian returns the median of the geometric means of all pairs of ratios, each with itself among them, and the
-// interval with which a signed-rank test of Wilcoxon sees no difference (Hollander and Wolfe, Nonparametric Statistical
-// Methods, sections 3.2 and 3.3, by the normal approximation). It takes the logarithms of the ratios to be symmetric.
-// With fourteen rounds the interval is a quarter narrower than that of a median, and a round that is far off hardly
-// widens it.
-func NewPairMedian(ratios []float64) Estimate {
-	var means []float64
-	for i, r := range ratios {
-		for _, s := range ratios[i:] {
-			means = append(means, math.Sqrt(r*s))
-		}
-	}
-	slices.Sort(means)
-	n, pairs := float64(len(ratios)), len(means)
-	e := Estimate{Center: (means[(pairs-1)/2] + means[pairs/2]) / 2, N: len(ratios)}
-	if e.N >= FewestRounds {
-		outside := int(n*(n+1)/4 - normal95*math.Sqrt(n*(n+1)*(2*n+1)/24)) // so many lie below the interval, and above it
-		e.Interval = []float64{means[outside-1], means[pairs-outside]}
-	}
-	return e
-}
-
 // shift returns how many times as large values of y are as those of x, by Hodges and Lehmann: the median of the ratios
 // of each y to each x. Its interval has the ratios with which a Mann-Whitney U test sees no difference (Hollander and
-// Wolfe, Nonparametric Statistical Methods, section 4.3, by the normal approximation). It is nil if x has too many
-// values of 0.
-func shift(x, y []float64) *Estimate {
+// Wolfe, Nonparametric Statistical Methods, section 4.3, by the normal approximation), where that is wrong with a
+// probability of wrong. It is nil if x has too many values of 0.
+func shift(x, y []float64, wrong float64) *Estimate {
 	x, y = slices.Sorted(slices.Values(x)), slices.Sorted(slices.Values(y))
 	pairs := len(x) * len(y)
 	e := &Estimate{Center: (place(x, y, (pairs-1)/2) + place(x, y, pairs/2)) / 2, N: min(len(x), len(y))}
@@ -253,7 +320,7 @@ func shift(x, y []float64) *Estimate {
 		return nil
 	}
 	n, m := float64(len(x)), float64(len(y))
-	outside := int(n*m/2 - normal95*math.Sqrt(n*m*(n+m+1)/12)) // so many ratios lie below the interval, and above it
+	outside := int(n*m/2 - deviations(wrong/2)*math.Sqrt(n*m*(n+m+1)/12)) // so many ratios lie below the interval, and above
 	if e.N >= FewestRuns && outside > 0 {
 		low, high := place(x, y, outside-1), place(x, y, pairs-outside)
 		if !math.IsInf(high, 0) {
@@ -263,8 +330,8 @@ func shift(x, y []float64) *Estimate {
 	return e
 }
 
-// normal95 is how many standard deviations from the mean 95 % of a normal distribution are within.
-const normal95 = 1.96
+// deviations returns how many standard deviations above the mean so large a share of a normal distribution begins.
+func deviations(share float64) float64 { return -stats.InvCDF(stats.StdNormal)(share) }
 
 // place returns the ratio of a value of y to one of x that stands at a place in the order of all such ratios, from 0.
 // It looks for it by bisection, since long series have too many pairs to keep. x and y are sorted and have nothing
@@ -281,37 +348,6 @@ func place(x, y []float64, at int) float64 {
 		return count > at
 	})
 	return math.Float64frombits(uint64(bits))
-}
-
-// judge gives a row its verdict, by the ratios of all rounds.
-func (row *Row) judge(ratios, controls []float64) {
-	if slices.ContainsFunc(ratios, func(r float64) bool { return math.IsInf(r, 0) }) {
-		row.Verdict = TooFew // the figure is 0 in rounds of A: there is no ratio
-		if len(ratios) >= FewestRounds && row.A.Center == 0 && row.B.Interval[0] > 0 {
-			row.Verdict = direction(row.Better, 1)
-		}
-		return
-	}
-	e := NewEstimate(ratios)
-	row.Ratio, row.Ratios = &e, ratios
-	if e.Interval == nil {
-		row.Verdict = TooFew
-		return
-	}
-	if e.Center > 0 {
-		row.Visible = max(e.Interval[1]/e.Center-1, 1-e.Interval[0]/e.Center)
-	}
-	row.Verdict = Same
-	if e.ExcludesOne() {
-		row.Verdict = direction(row.Better, e.Center-1)
-	}
-	if len(controls) > 0 && !slices.ContainsFunc(controls, func(r float64) bool { return math.IsInf(r, 0) }) {
-		c := NewEstimate(controls)
-		row.Control = &c
-		if c.ExcludesOne() && 2*math.Abs(math.Log(c.Center)) > math.Abs(math.Log(e.Center)) {
-			row.Verdict = Contaminated
-		}
-	}
 }
 
 // ExcludesOne reports whether a ratio differs from 1 by more than noise.
@@ -340,10 +376,10 @@ func (c *Delta) Row(name string) *Row {
 
 // CannotTell takes all verdicts back, and says why there are none.
 func (c *Delta) CannotTell(why string) {
-	c.Conclusion = "cannot tell: " + why
+	c.Conclusion = Conclusion{Verdict: Unknown, Text: "cannot tell: " + why}
 	for i := range c.Rows {
 		r := &c.Rows[i]
-		r.P, r.Verdict = 0, Unknown
+		r.P, r.Adjusted, r.Within, r.Visible, r.Verdict = 1, 1, 0, 0, Unknown
 		if r.Ratio != nil {
 			r.Ratio.Interval = nil // it rests on the same as the verdict
 		}

@@ -18,8 +18,8 @@ const (
 	SideAgain Side = "A'" // a copy of A
 )
 
-// FileFormat is the version of the files of blocks.
-const FileFormat = 1
+// FileFormat is the version of the files of blocks. Since version 2 the order of a round is drawn at random.
+const FileFormat = 2
 
 // Turns is what a run measured in which arms took turns: a file with a line of
 // results.WriteLine for the header and for each block.
@@ -37,6 +37,8 @@ type TurnsHeader struct {
 	B       string    `json:"b"`
 	Control bool      `json:"control"`
 	Seed    uint64    `json:"seed"`
+	// Primary figures were named before the run. It is empty for those of the load.
+	Primary []string `json:"primary,omitempty"`
 }
 
 // Block is what one arm did in one round, with processes and data of its own.
@@ -87,14 +89,14 @@ func (r *Turns) Rounds() (out []Round) {
 
 // Compare compares the arms.
 func (r *Turns) Compare() *Delta {
-	rounds := r.Rounds()
-	c := &Delta{A: r.Header.A, B: r.Header.B, Rounds: len(rounds), Control: r.Header.Control, Rows: Rounds(rounds)}
-	c.Setup = r.setup(len(rounds))
-	if len(rounds) < FewestRounds {
-		c.Warnings = append(c.Warnings, fmt.Sprintf("%d complete rounds: an interval needs %d", len(rounds), FewestRounds))
+	primary := r.Header.Primary
+	if primary == nil && len(r.Blocks) > 0 {
+		primary = Primary(&r.Blocks[0].Header)
 	}
-	c.Warnings = append(c.Warnings, r.warnings()...)
-	return c
+	d := Rounds(r.Rounds(), primary)
+	d.A, d.B, d.Setup = r.Header.A, r.Header.B, r.setup(d.Rounds)
+	d.Warnings = append(d.Warnings, r.warnings()...)
+	return d
 }
 
 // setup says what the arms were and what was sent to them.

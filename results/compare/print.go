@@ -4,47 +4,57 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 
 	"neokv.dev/results"
 )
 
-// PrintTable prints a comparison for people, in the way of benchstat: `~` is a difference that may be noise.
-func (c *Delta) PrintTable(w io.Writer) error {
+// PrintTable prints a comparison for people. It begins with the conclusion.
+func (d *Delta) PrintTable(w io.Writer) error {
 	var b strings.Builder
-	if lead := c.Lead(); lead != nil {
-		b.WriteString(strings.Join(lead, "\n") + "\n\n")
-	}
-	for _, r := range c.SetupRows() {
+	b.WriteString(strings.Join(d.Lead(), "\n") + "\n\n")
+	for _, r := range d.SetupRows() {
 		fmt.Fprintf(&b, "%s: %s\n", r[0], r[1])
 	}
 	b.WriteByte('\n')
-	rows := [][]string{c.Heading()}
-	for i := range c.Rows {
-		rows = append(rows, c.Cells(&c.Rows[i]))
+	rows := [][]string{d.Heading()}
+	for i := range d.Rows {
+		rows = append(rows, d.Cells(&d.Rows[i]))
 	}
-	for _, r := range results.Align(rows, 1) {
+	for i, r := range results.Align(rows, 1) {
+		if i > 0 && d.exploratory() == i-1 {
+			b.WriteString(Exploratory + "\n")
+		}
 		b.WriteString(r + "\n")
 	}
 	b.WriteByte('\n')
-	for _, line := range c.Notes() {
+	for _, line := range d.Notes() {
 		b.WriteString(line + "\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
+// Exploratory is the line above figures that make no conclusion.
+var Exploratory = fmt.Sprintf("exploratory: of those that differ one in %.0f is expected to be false", 1/FalseDiscoveries)
+
+// exploratory returns the place of the first exploratory row, -1 if there is none.
+func (d *Delta) exploratory() int {
+	return slices.IndexFunc(d.Rows, func(r Row) bool { return !r.Primary })
+}
+
 // PrintMarkdown prints a comparison for a pull request.
-func (c *Delta) PrintMarkdown(w io.Writer) error {
+func (d *Delta) PrintMarkdown(w io.Writer) error {
 	var b strings.Builder
 	text := results.MarkdownText
-	for i, line := range c.Lead() {
+	for i, line := range d.Lead() {
 		if line = text(line); i == 0 {
 			line = "**" + line + "**"
 		}
 		b.WriteString(line + "\n\n")
 	}
-	for i, r := range c.SetupRows() {
+	for i, r := range d.SetupRows() {
 		value := text(r[1])
 		if i < 2 {
 			value = "`" + strings.ReplaceAll(r[1], "`", "'") + "`"
@@ -52,12 +62,24 @@ func (c *Delta) PrintMarkdown(w io.Writer) error {
 		fmt.Fprintf(&b, "- %s: %s\n", text(r[0]), value)
 	}
 	b.WriteByte('\n')
-	var rows [][]string
-	for i := range c.Rows {
-		rows = append(rows, c.Cells(&c.Rows[i]))
+	table := func(from, to int) {
+		var rows [][]string
+		for i := range d.Rows[from:to] {
+			rows = append(rows, d.Cells(&d.Rows[from+i]))
+		}
+		b.WriteString(results.MarkdownTable(d.Heading(), 1, 1, rows) + "\n")
 	}
-	b.WriteString(results.MarkdownTable(c.Heading(), 1, 1, rows) + "\n")
-	for _, line := range c.Notes() {
+	switch first := d.exploratory(); first {
+	case -1:
+		table(0, len(d.Rows))
+	default:
+		if first > 0 {
+			table(0, first)
+		}
+		b.WriteString(text(Exploratory) + "\n\n")
+		table(first, len(d.Rows))
+	}
+	for _, line := range d.Notes() {
 		b.WriteString(text(line) + "  \n")
 	}
 	_, err := io.WriteString(w, b.String())
@@ -65,13 +87,13 @@ func (c *Delta) PrintMarkdown(w io.Writer) error {
 }
 
 // Lead returns the lines with which a comparison begins: the conclusion, and what a reader must know before believing it.
-func (c *Delta) Lead() (out []string) {
-	for _, line := range []string{c.Conclusion, c.Next} {
+func (d *Delta) Lead() (out []string) {
+	for _, line := range []string{d.Conclusion.Text, d.Conclusion.Power, d.Next} {
 		if line != "" {
 			out = append(out, line)
 		}
 	}
-	for _, mark := range c.Marks {
+	for _, mark := range d.Marks {
 		out = append(out, "compared all the same: "+mark)
 	}
 	return out
@@ -79,52 +101,62 @@ func (c *Delta) Lead() (out []string) {
 
 // SetupRows returns the conditions of a comparison, each with its name: what the sides are, what both share, and in what
 // else they differ.
-func (c *Delta) SetupRows() [][]string {
-	rows := [][]string{{"A", c.A}, {"B", c.B}}
-	for _, s := range c.Setup {
+func (d *Delta) SetupRows() [][]string {
+	rows := [][]string{{"A", d.A}, {"B", d.B}}
+	for _, s := range d.Setup {
 		if s.A == s.B {
 			rows = append(rows, []string{s.Name, s.A})
 		} else {
 			rows = append(rows, []string{s.Name + " of A", orNone(s.A)}, []string{s.Name + " of B", orNone(s.B)})
 		}
 	}
-	for _, d := range c.Conditions {
-		rows = append(rows, []string{"differs", fmt.Sprintf("%s: %s and %s", d.Name, orNone(d.A), orNone(d.B))})
+	for _, c := range d.Conditions {
+		rows = append(rows, []string{"differs", fmt.Sprintf("%s: %s and %s", c.Name, orNone(c.A), orNone(c.B))})
 	}
 	return rows
 }
 
 // Heading returns the names of the columns of a table.
-func (c *Delta) Heading() []string {
+func (d *Delta) Heading() []string {
 	out := []string{"figure", "A", "B", "B against A", "95 % interval"}
-	switch {
-	case c.Rounds == 0:
-		out = append(out, "p")
-	case c.Control:
+	if d.Control {
 		out = append(out, "A again")
 	}
-	return append(out, "")
+	return append(out, "adjusted p", "")
 }
 
 // Cells returns the cells of a row, in the order of the heading.
-func (c *Delta) Cells(r *Row) []string {
-	out := []string{r.Name, results.FigureText(r.A.Center, r.Unit), results.FigureText(r.B.Center, r.Unit)}
-	change := "-"
-	if r.Ratio != nil {
-		change = Percent(r.Ratio.Center)
+func (d *Delta) Cells(r *Row) []string {
+	mean := ""
+	if r.Means {
+		mean = " mean"
 	}
-	out = append(out, change, r.Ratio.Span())
+	change := func(e *Estimate) string {
+		if e == nil {
+			return "-"
+		}
+		return Percent(e.Center)
+	}
+	out := []string{r.Name, r.A.text(r.Unit) + mean, r.B.text(r.Unit) + mean, change(r.Ratio), r.Ratio.Span()}
+	if d.Control {
+		out = append(out, change(r.Control))
+	}
+	p := fmt.Sprintf("%.3f", r.Adjusted)
 	switch {
-	case c.Rounds == 0 && r.Verdict == TooFew:
-		out = append(out, "-")
-	case c.Rounds == 0:
-		out = append(out, fmt.Sprintf("%.3f", r.P))
-	case c.Control && r.Control == nil:
-		out = append(out, "-")
-	case c.Control:
-		out = append(out, Percent(r.Control.Center))
+	case r.Verdict == TooFew, r.Verdict == Unknown:
+		p = "-"
+	case r.Adjusted < 0.001:
+		p = "<0.001"
 	}
-	return append(out, string(r.Verdict))
+	return append(out, p, string(r.Verdict))
+}
+
+// text prints a median.
+func (e *Estimate) text(unit string) string {
+	if e.AtLeast {
+		return ">= " + results.FigureText(e.Center, unit)
+	}
+	return results.FigureText(e.Center, unit)
 }
 
 // Span prints the interval of a ratio, - if there is none.
@@ -132,44 +164,65 @@ func (e *Estimate) Span() string {
 	if e == nil || e.Interval == nil {
 		return "-"
 	}
-	return Percent(e.Interval[0]) + " to " + Percent(e.Interval[1])
+	low, high := e.Interval[0], e.Interval[1]
+	if large(low) || large(high) {
+		return times(low) + " to " + times(high)
+	}
+	return Percent(low) + " to " + Percent(high)
 }
 
-// Percent prints a ratio as a change: 1.05 is +5.0 %.
+// Percent prints a ratio as a change: 1.05 is +5.0 %, and 190 is x190.
 func Percent(ratio float64) string {
 	change := 100 * (ratio - 1)
 	switch {
-	case math.Abs(change) >= 99.95:
-		return fmt.Sprintf("%+.0f %%", change)
+	case large(ratio):
+		return times(ratio)
 	case math.Abs(change) >= 0.095 || change == 0:
 		return fmt.Sprintf("%+.1f %%", change)
 	}
 	return fmt.Sprintf("%+.3f %%", change)
 }
 
-// Notes says how much the comparison could have seen, and warns.
-func (c *Delta) Notes() []string {
+// large reports whether a ratio reads better as times than as a percentage.
+func large(ratio float64) bool { return ratio >= 2 || ratio > 0 && ratio < 0.1 }
+
+// times prints a ratio with three digits.
+func times(ratio float64) string {
+	switch {
+	case ratio >= 100:
+		return "x" + results.Count(int64(ratio+0.5))
+	case ratio >= 10:
+		return fmt.Sprintf("x%.1f", ratio)
+	case ratio >= 1:
+		return fmt.Sprintf("x%.2f", ratio)
+	}
+	return fmt.Sprintf("x%.3g", ratio)
+}
+
+// Notes says of what the table is, and warns.
+func (d *Delta) Notes() []string {
 	var out []string
 	switch {
-	case c.Rounds > 0 && c.Control:
-		out = append(out, fmt.Sprintf("%d rounds of A, B and A again; the change is that of B against both", c.Rounds))
-	case c.Rounds > 0:
-		out = append(out, fmt.Sprintf("%d rounds of A and B", c.Rounds))
-	case len(c.Rows) > 0:
+	case d.Rounds > 0 && d.Control:
+		out = append(out, fmt.Sprintf("%d rounds of A, B and A again; the change is that of B against both, in per cent of A",
+			d.Rounds))
+	case d.Rounds > 0:
+		out = append(out, fmt.Sprintf("%d rounds of A and B; the change is in per cent of A", d.Rounds))
+	case len(d.Rows) > 0:
 		out = append(out, fmt.Sprintf("%d and %d runs, which did not take turns: a change of the machine in between counts "+
 			"as one of B; p is that of a Mann-Whitney U test, and the interval is that of Hodges and Lehmann",
-			c.Rows[0].A.N, c.Rows[0].B.N))
+			d.Rows[0].A.N, d.Rows[0].B.N))
 	}
-	var seen []string
-	for _, r := range c.Rows {
-		if r.Visible > 0 && len(seen) < 4 {
-			seen = append(seen, fmt.Sprintf("%.1f %% in %s", 100*r.Visible, r.Name))
+	for _, r := range d.Rows {
+		if !r.Means && r.Ratio != nil && r.Ratio.Interval != nil && r.A.Center > 0 {
+			medians := r.B.Center / r.A.Center
+			if d.Rounds > 0 && (medians < r.Ratio.Interval[0] || medians > r.Ratio.Interval[1]) && r.Primary {
+				out = append(out, fmt.Sprintf("%s: the medians of A and B differ by %s, the blocks of a round by %s: rounds "+
+					"differ from each other, so the latter counts", r.Name, Percent(medians), Percent(r.Ratio.Center)))
+			}
 		}
 	}
-	if seen != nil {
-		out = append(out, "smallest change that this run could have told from noise: "+strings.Join(seen, ", "))
-	}
-	for _, warning := range c.Warnings {
+	for _, warning := range d.Warnings {
 		out = append(out, "warning: "+warning)
 	}
 	return out

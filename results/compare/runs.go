@@ -21,9 +21,9 @@ type Runs struct {
 // for each thing that keeps the runs from being compared. With anyway, runs that are unsound, and sides of several
 // setups, are compared all the same, and Marks names them.
 func OfRuns(a, b Runs, anyway bool) (*Delta, error) {
-	c := &Delta{A: a.Name, B: b.Name}
-	var wrong []error
-	if c.Warnings, wrong = once(&a, &b); wrong != nil {
+	var marks []string
+	warnings, wrong := once(&a, &b)
+	if wrong != nil {
 		return nil, errors.Join(wrong...)
 	}
 	all := slices.Concat(a.Files, b.Files)
@@ -35,28 +35,25 @@ func OfRuns(a, b Runs, anyway bool) (*Delta, error) {
 			}
 		}
 		for _, why := range unsound(f.Result) {
-			c.Marks = append(c.Marks, f.Name+": "+why)
+			marks = append(marks, f.Name+": "+why)
 		}
 		for _, w := range f.Measured().Warnings {
-			c.Warnings = append(c.Warnings, f.Name+": "+w)
+			warnings = append(warnings, f.Name+": "+w)
 		}
 	}
-	c.Marks = slices.Concat(c.Marks, a.several("A"), b.several("B"))
+	marks = slices.Concat(marks, a.several("A"), b.several("B"))
 	if !anyway {
-		for _, mark := range c.Marks {
+		for _, mark := range marks {
 			wrong = append(wrong, errors.New(mark+"; --anyway compares it all the same"))
 		}
 	}
 	if wrong != nil {
 		return nil, errors.Join(wrong...)
 	}
+	c := Sides(a.figures(), b.figures(), Primary(&all[0].Header))
+	c.A, c.B, c.Marks, c.Warnings = a.Name, b.Name, marks, append(c.Warnings, warnings...)
 	c.Setup, c.Conditions = setupOf(a.headers(), b.headers()), differences(&a, &b)
 	c.Setup = append(c.Setup, Condition{"runs", fmt.Sprint(len(a.Files)), fmt.Sprint(len(b.Files))})
-	c.Rows = Sides(a.figures(), b.figures())
-	if least := min(len(a.Files), len(b.Files)); least < FewestRuns {
-		c.Warnings = append(c.Warnings, fmt.Sprintf("%d and %d runs: a test needs %d of each side", len(a.Files),
-			len(b.Files), FewestRuns))
-	}
 	if !alternate(a.started(), b.started()) {
 		c.CannotTell("the runs of A and B did not alternate in time, so a change of the machine in between would look like " +
 			"one of B")

@@ -219,7 +219,7 @@ func TestAlternate(t *testing.T) {
 				k := int(side - 'A')
 				sides[k].Files = append(sides[k].Files, runAt(i, speed*math.Exp(0.01*random.NormFloat64())))
 			}
-			rows := Sides(sides[0].figures(), sides[1].figures())
+			rows := Sides(sides[0].figures(), sides[1].figures(), nil).Rows
 			if v := rows[0].Verdict; v == Better || v == Worse {
 				alarms++
 			}

@@ -179,7 +179,7 @@ func (s *Series) split(o changepoint.Options) {
 		l := Level{From: from, To: to, Median: compare.NewEstimate(s.Values[from:to]).Center, P: p}
 		if k := len(s.Levels); k > 0 {
 			before := s.Levels[k-1]
-			rows := compare.Sides(s.figures(before.From, before.To), s.figures(from, to))
+			rows := compare.Sides(s.figures(before.From, before.To), s.figures(from, to), nil).Rows
 			if len(rows) > 0 {
 				l.Change = &rows[0]
 			}

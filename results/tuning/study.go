@@ -152,8 +152,13 @@ func (s *Study) Compare(phase Phase, load string) *compare.Delta {
 			whole = append(whole, *r)
 		}
 	}
-	return &compare.Delta{A: Name(nil), B: Name(s.Winner()), Rounds: len(whole), Control: again,
-		Rows: compare.Rounds(whole)}
+	var primary []string // elsewhere there are too few rounds for a conclusion
+	if phase == Confirm {
+		primary = []string{s.Plan.Objective.Figure}
+	}
+	d := compare.Rounds(whole, primary)
+	d.A, d.B = Name(nil), Name(s.Winner())
+	return d
 }
 
 // Confirmed reports whether the winner is better than the default on fresh seeds by more than noise, and holds the
