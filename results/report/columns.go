@@ -11,7 +11,8 @@ import (
 // timeColumn is a span of time that the charts show as one: an interval, or some of one phase that follow each other.
 type timeColumn struct {
 	from, to  float64 // seconds from the start of the measured part
-	seconds   float64 // the lengths of its intervals
+	seconds   float64 // the lengths of its intervals, but for the time in which the run only waited for its end
+	last      bool    // of its phase
 	intervals []results.Interval
 	work      results.Work         // what the target did; nil if no interval says so
 	groups    []results.GroupStats // ledger and incidents of each group
@@ -28,8 +29,9 @@ const (
 var phases = []string{results.PhaseLoad, results.PhaseWarmup, results.PhaseRun, results.PhaseVerify}
 
 // columnsOf puts the intervals of a run into at most so many columns, and a few more where a phase ends. A column has
-// intervals of one phase.
-func columnsOf(intervals []results.Interval, most int) []timeColumn {
+// intervals of one phase. length is that of the measured part, 0 if it has none: afterwards nothing is due, and the run
+// only waits for answers.
+func columnsOf(intervals []results.Interval, most int, length time.Duration) []timeColumn {
 	intervals = slices.Clone(intervals)
 	slices.SortStableFunc(intervals, func(a, b results.Interval) int {
 		return slices.Index(phases, a.Phase) - slices.Index(phases, b.Phase)
@@ -43,9 +45,18 @@ func columnsOf(intervals []results.Interval, most int) []timeColumn {
 		for n < min(each, len(intervals)) && intervals[n].Phase == intervals[0].Phase {
 			n++
 		}
-		c := timeColumn{intervals: intervals[:n]}
+		ends := func() bool { return n == len(intervals) || intervals[n].Phase != intervals[0].Phase }
+		if !ends() && intervals[n].Seconds < intervals[n-1].Seconds/2 {
+			if n++; !ends() {
+				n--
+			} // else the phase ends with a moment that has too few operations for a rate of its own
+		}
+		c := timeColumn{intervals: intervals[:n], last: ends()}
 		c.from, c.to = begin(intervals[0]).Sub(origin).Seconds(), intervals[n-1].At.Sub(origin).Seconds()
 		c.sum()
+		if late := c.to - length.Seconds(); length > 0 && late > 0 && intervals[0].Phase == results.PhaseRun {
+			c.seconds = max(0, c.seconds-late)
+		}
 		out, intervals = append(out, c), intervals[n:]
 	}
 	return out

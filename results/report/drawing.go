@@ -121,7 +121,7 @@ func newDrawing(subjects []results.ResultFile) *drawing {
 	most := min(maxColumns, max(minColumns, maxLatencyColumns/max(lines, 1)))
 	var columns [][]timeColumn
 	for i, s := range subjects {
-		columns = append(columns, columnsOf(s.Result.Intervals, most))
+		columns = append(columns, columnsOf(s.Result.Intervals, most, s.Result.Header.Duration))
 		d.Runs = append(d.Runs, newRun(i, s, columns[i]))
 	}
 	for _, m := range groups {

@@ -60,18 +60,24 @@ func panelsOf(plans []chartPlan, subjects []results.ResultFile,
 
 // groupPanels plans what happened to the operations of a group.
 func groupPanels(subjects []results.ResultFile, m matched) []chartPlan {
-	// A stock counts what there is at the end of a column, a flow what came in it, per second.
-	stock := func(name string, of func(*results.GroupStats) int64) tracePlan {
+	of := func(run int, c *timeColumn, of func(*results.GroupStats) int64) float64 {
+		if at := m.at[run]; at >= 0 && at < len(c.groups) {
+			return float64(of(&c.groups[at]))
+		}
+		return math.NaN()
+	}
+	// A stock counts what there is at the end of a column, a flow what came in it, per second. That nothing is left when a
+	// phase has ended says nothing of the target.
+	stock := func(name string, what func(*results.GroupStats) int64) tracePlan {
 		return tracePlan{name, func(run int, c *timeColumn) float64 {
-			if at := m.at[run]; at >= 0 && at < len(c.groups) {
-				return float64(of(&c.groups[at]))
+			if v := of(run, c, what); v != 0 || !c.last {
+				return v
 			}
 			return math.NaN()
 		}}
 	}
-	flow := func(name string, of func(*results.GroupStats) int64) tracePlan {
-		s := stock(name, of)
-		return tracePlan{name, func(run int, c *timeColumn) float64 { return s.value(run, c) / positive(c.seconds) }}
+	flow := func(name string, what func(*results.GroupStats) int64) tracePlan {
+		return tracePlan{name, func(run int, c *timeColumn) float64 { return of(run, c, what) / positive(c.seconds) }}
 	}
 	kinds := map[string]bool{}
 	for i, s := range subjects {

@@ -284,7 +284,7 @@ func TestLongRun(t *testing.T) {
 		long = append(long, iv)
 	}
 	r.Intervals = long
-	columns := columnsOf(long, maxColumns)
+	columns := columnsOf(long, maxColumns, 0)
 	if len(columns) > maxColumns+len(phases) || len(columns) < maxColumns/2 {
 		t.Errorf("%d columns, want up to %d", len(columns), maxColumns)
 	}
@@ -314,7 +314,7 @@ func TestLongRun(t *testing.T) {
 func TestColumns(t *testing.T) {
 	r := synthetic(1, 1)
 	run := r.Intervals[6:]
-	columns := columnsOf(run, 2)
+	columns := columnsOf(run, 2, 20*time.Second)
 	if len(columns) != 2 || columns[0].from != 0 || columns[0].to != 10 || columns[1].to != 20 ||
 		columns[1].seconds != 10 {
 		t.Fatalf("columns %+v", columns)
@@ -357,7 +357,7 @@ func TestColumnsDoNotOverlap(t *testing.T) {
 	columns := columnsOf([]results.Interval{
 		interval(results.PhaseWarmup, 1, 1, 0), interval(results.PhaseWarmup, 4, 3, 1),
 		interval(results.PhaseRun, 8, 6, 0), interval(results.PhaseRun, 9, 6, 1), interval(results.PhaseRun, 9.5, 0.5, 2),
-	}, 100)
+	}, 100, 0)
 	var got []float64
 	for _, c := range columns {
 		got = append(got, c.from, c.to, c.seconds)
@@ -365,6 +365,38 @@ func TestColumnsDoNotOverlap(t *testing.T) {
 	want := []float64{-2, -1, 1, -1, 2, 3, 2, 6, 4, 6, 7, 1, 7, 7.5, 0.5}
 	if !slices.Equal(got, want) {
 		t.Errorf("begins, ends and lengths %v, want %v", got, want)
+	}
+}
+
+// TestEndOfRun: the curves do not fall because the run has ended. In its last second a server answered one operation
+// late, so the run waited for the answer; what came after it is too short for a rate of its own.
+func TestEndOfRun(t *testing.T) {
+	at := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
+	r := &results.Result{Header: results.Header{Duration: 3 * time.Second,
+		Groups: []results.ClientGroup{{Name: "set", Rate: "1000"}}}}
+	for _, x := range []struct {
+		from, to          float64
+		offered, inFlight int64
+	}{{0, 1, 1000, 5}, {1, 2, 1000, 5}, {2, 3.9, 1000, 0}, {3.9, 3.95, 0, 0}} {
+		r.Intervals = append(r.Intervals, results.Interval{Phase: results.PhaseRun, Since: x.from, Seconds: x.to - x.from,
+			At: at.Add(time.Duration(x.to * float64(time.Second))), Work: results.Work{"sync_calls": x.offered},
+			Groups: []results.GroupStats{{Name: "set",
+				Ledger: results.Ledger{Offered: x.offered, OK: x.offered, InFlight: x.inFlight}}}})
+	}
+	d := newDrawing([]results.ResultFile{{Name: "x", Result: r}})
+	want := map[string]string{"offered": "[1000,1000,1000]", "reached": "[1000,1000,1000]", "in flight": "[5,5,null]",
+		"syncs": "[1000,1000,1000]"}
+	for _, p := range append(d.Groups[0].Panels, d.Target...) {
+		for _, line := range p.Traces {
+			got, err := json.Marshal(line.Values)
+			if err != nil || want[line.Name] != string(got) {
+				t.Errorf("%s: %s %v, want %s", line.Name, got, err, want[line.Name])
+			}
+			delete(want, line.Name)
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("not drawn: %v", want)
 	}
 }
 
