@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -86,8 +87,8 @@ func connect(t *testing.T, c *Cluster, call []any) (conn net.Conn, replies *bufi
 	return conn, bufio.NewReader(conn)
 }
 
-// others returns how many clients store 1 has beside the one that asks.
-func others(t *testing.T, c *Cluster) int {
+// others returns the command of each client that store 1 has beside the one that asks.
+func others(t *testing.T, c *Cluster) (commands []string) {
 	conn, replies := connect(t, c, []any{"client", "list"})
 	defer conn.Close()
 	header, err := replies.ReadString('\n')
@@ -100,14 +101,20 @@ func others(t *testing.T, c *Cluster) int {
 	if _, err := io.ReadFull(replies, list); err != nil {
 		t.Fatal(err)
 	}
-	return strings.Count(string(list), "\n") - strings.Count(string(list), "cmd=client|list")
+	for line := range strings.Lines(string(list)) {
+		_, after, _ := strings.Cut(line, " cmd=")
+		if command, _, _ := strings.Cut(after, " "); command != "client|list" {
+			commands = append(commands, command)
+		}
+	}
+	return commands
 }
 
-// TestLongReadsEnd: a read that goes on for hours ends when its client is gone, at redis.command_time, and with its
-// store, however that ends.
+// TestLongReadsEnd: a read that goes on for hours ends when its client is gone, whatever the client has sent behind it,
+// at redis.command_time, and with its store, however that ends.
 func TestLongReadsEnd(t *testing.T) {
 	for name, call := range longReads() {
-		for _, how := range []string{"gone", "kill", "stop", "close", "time"} {
+		for _, how := range []string{"gone", "gone behind more", "kill", "stop", "close", "time"} {
 			t.Run(name+"/"+how, func(t *testing.T) {
 				t.Parallel()
 				config := Config{InMemory: true, NoSockets: true, Stores: 1, Replicas: 1, Regions: 1, Settings: small()}
@@ -131,15 +138,20 @@ func TestLongReadsEnd(t *testing.T) {
 					})
 					return
 				}
-				for others(t, c) == 0 {
+				for !slices.Equal(others(t, c), []string{strings.ToLower(name)}) { // the store has not got the call
 					time.Sleep(time.Millisecond)
 				}
-				time.Sleep(200 * time.Millisecond) // whether the call has begun by then or not, it must end
+				if how == "gone behind more" {
+					// More than the server reads ahead, and less than that and what the connection holds.
+					if _, err := conn.Write(bytes.Repeat([]byte("PING\r\n"), 320<<10/6)); err != nil {
+						t.Fatal(err)
+					}
+				}
 				ended(t, how, func() {
 					switch how {
-					case "gone":
+					case "gone", "gone behind more":
 						conn.Close()
-						for others(t, c) > 0 {
+						for len(others(t, c)) > 0 {
 							time.Sleep(time.Millisecond)
 						}
 					case "close":

@@ -193,6 +193,16 @@ func (c *pipeEnd) Close() error {
 	return nil
 }
 
+// HungUp reports, however much is unread, whether the other end has been closed, and whether it writes no more.
+func (c *pipeEnd) HungUp() (gone, silent bool) {
+	c.in.mu.Lock()
+	silent = c.in.eof
+	c.in.mu.Unlock()
+	c.out.mu.Lock()
+	defer c.out.mu.Unlock()
+	return c.out.broken, silent
+}
+
 func (c *pipeEnd) LocalAddr() net.Addr  { return c.local }
 func (c *pipeEnd) RemoteAddr() net.Addr { return c.remote }
 

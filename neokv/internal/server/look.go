@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"time"
 
@@ -48,28 +49,40 @@ func (c *conn) look() error {
 	return nil
 }
 
-// gone reports whether the client is gone. The reader keeps the bytes that the client has sent meanwhile. If these
-// are more than maxPipeline, nobody can tell.
+// gone reports whether the client is gone. The reader keeps up to maxPipeline bytes that the client has sent meanwhile.
+// The system tells of the end of a connection behind more bytes than that, as far as its own buffer holds them.
 func (c *conn) gone(now time.Time) bool {
+	gone, silent := hungUp(c.nc.(*clientConn).Conn)
 	c.limited = true
-	for c.rd.room() {
+	for peeking := !gone && !silent; peeking && c.rd.room(); {
 		c.nc.SetReadDeadline(now.Add(peek))
 		n, err := c.rd.read()
 		c.s.stats.bytesIn.Add(uint64(n))
 		switch {
 		case err == nil:
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			return false
+			peeking = false
 		case errors.Is(err, io.EOF):
-			if c.eof.IsZero() {
-				c.eof = now
-			}
-			return now.Sub(c.eof) > halfClosed
+			peeking, silent = false, true
 		default:
 			return true
 		}
 	}
-	return false
+	if silent && c.eof.IsZero() {
+		c.eof = now
+	}
+	return gone || silent && now.Sub(c.eof) > halfClosed
+}
+
+// hungUp returns what is known of a client without reading what it has sent: that it is gone, or sends no more.
+func hungUp(nc net.Conn) (gone, silent bool) {
+	switch nc := nc.(type) {
+	case interface{ HungUp() (gone, silent bool) }:
+		return nc.HungUp()
+	case *net.TCPConn:
+		return tcpHungUp(nc)
+	}
+	return false, false
 }
 
 // over answers a command of the server's own whose work is over. What the command has replied counts for nothing: its
