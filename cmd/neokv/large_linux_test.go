@@ -21,6 +21,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"neokv.dev/internal/forms"
 )
 
 // Large calls against a process with little memory:
@@ -180,7 +182,7 @@ func (l *limited) end(s syscall.Signal) {
 }
 
 // killDuring is kill -9 as soon as some calls have been sent.
-func (l *limited) killDuring(calls []largeCall) {
+func (l *limited) killDuring(calls []forms.Call) {
 	l.Helper()
 	c, err := l.dial()
 	if err != nil {
@@ -216,70 +218,6 @@ func (l *limited) sameReplicas() {
 	}
 }
 
-// argument is text and so many bytes of filling behind it.
-type argument struct {
-	text string
-	fill int
-}
-
-func (a argument) size() int { return len(a.text) + a.fill }
-
-type largeCall []argument
-
-func parseLarge(line string) (c largeCall) {
-	for _, word := range strings.Fields(line) {
-		text, size, filled := strings.Cut(word, "~")
-		n, _ := strconv.Atoi(size)
-		if filled && n == 0 {
-			panic(line)
-		}
-		c = append(c, argument{text, n})
-	}
-	return c
-}
-
-// String is the call as parseLarge reads it, cut where it is long: text~n is text and n bytes of filling.
-func (c largeCall) String() string {
-	var words []string
-	bytes := 0
-	for i, a := range c {
-		if bytes += a.size(); i >= 8 {
-			continue
-		}
-		word := a.text
-		if a.fill > 0 {
-			word = fmt.Sprintf("%s~%d", a.text, a.fill)
-		}
-		words = append(words, word)
-	}
-	if len(c) > 8 {
-		words = append(words, fmt.Sprintf("... %d arguments of %d bytes", len(c), bytes))
-	}
-	return strings.Join(words, " ")
-}
-
-// filling does not compress.
-var filling = func() []byte {
-	b := make([]byte, 1<<20)
-	random := rand.NewChaCha8([32]byte{})
-	random.Read(b)
-	return b
-}()
-
-func (c largeCall) write(w *bufio.Writer) error {
-	fmt.Fprintf(w, "*%d\r\n", len(c))
-	for _, a := range c {
-		fmt.Fprintf(w, "$%d\r\n%s", a.size(), a.text)
-		for n := a.fill; n > 0; n -= len(filling) {
-			w.Write(filling[:min(n, len(filling))])
-		}
-		if _, err := w.WriteString("\r\n"); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // largeClient sends calls and throws replies away as they come.
 type largeClient struct {
 	net.Conn
@@ -307,39 +245,10 @@ func (c *largeClient) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// reply reads a reply and returns its first line.
-func (c *largeClient) reply() (string, error) {
-	line, err := c.r.ReadString('\n')
-	if err != nil {
-		return "", err
-	}
-	line = strings.TrimSuffix(line, "\r\n")
-	switch line[0] {
-	case '$', '*':
-		n, err := strconv.Atoi(line[1:])
-		if err != nil {
-			return "", err
-		}
-		if line[0] == '$' && n >= 0 {
-			_, err = c.r.Discard(n + len("\r\n"))
-			return line, err
-		}
-		for range n {
-			if _, err := c.reply(); err != nil {
-				return "", err
-			}
-		}
-	case '+', '-', ':':
-	default:
-		return "", fmt.Errorf("reply %q", line)
-	}
-	return line, nil
-}
-
-func (c *largeClient) send(calls []largeCall) error {
+func (c *largeClient) send(calls []forms.Call) error {
 	w := bufio.NewWriterSize(c, 1<<16)
 	for _, call := range calls {
-		if err := call.write(w); err != nil {
+		if err := call.Write(w); err != nil {
 			return err
 		}
 	}
@@ -347,11 +256,11 @@ func (c *largeClient) send(calls []largeCall) error {
 }
 
 // exchange sends a pipeline and hands each reply's first line on, until all have come or each says that it is enough.
-func (c *largeClient) exchange(calls []largeCall, each func(i int, line string) (enough bool)) error {
+func (c *largeClient) exchange(calls []forms.Call, each func(i int, line string) (enough bool)) error {
 	sent := make(chan error, 1)
 	go func() { sent <- c.send(calls) }()
 	for i := range calls {
-		line, err := c.reply()
+		line, err := forms.ReadReply(c.r)
 		if err != nil {
 			c.Close()
 			return fmt.Errorf("reply %d of %d, to %s: %w", i, len(calls), calls[i], errors.Join(err, <-sent))
@@ -365,23 +274,23 @@ func (c *largeClient) exchange(calls []largeCall, each func(i int, line string) 
 	return <-sent
 }
 
-func repeated(n int, lines ...string) (calls []largeCall) {
+func repeated(n int, lines ...string) (calls []forms.Call) {
 	for range n {
 		for _, line := range lines {
-			calls = append(calls, parseLarge(line))
+			calls = append(calls, forms.Parse(line))
 		}
 	}
 	return calls
 }
 
 // numbered are calls that each have a number of arguments made of the call's and their own number.
-func numbered(calls, arguments int, begin string, argument func(call, i int) string) (all []largeCall) {
+func numbered(calls, arguments int, begin string, argument func(call, i int) string) (all []forms.Call) {
 	for i := range calls {
 		line := begin
 		for j := range arguments {
 			line += " " + argument(i, j)
 		}
-		all = append(all, parseLarge(line))
+		all = append(all, forms.Parse(line))
 	}
 	return all
 }
@@ -389,12 +298,12 @@ func numbered(calls, arguments int, begin string, argument func(call, i int) str
 // TestLargeCases has calls that once made the process die, and its folder unusable: small ones about large values, most
 // of them.
 func TestLargeCases(t *testing.T) {
-	members := func(key string, calls int, number func(call, i int) string) []largeCall {
+	members := func(key string, calls int, number func(call, i int) string) []forms.Call {
 		return numbered(calls, 1000, key, number)
 	}
 	scored := members("ZADD z", 300**largeScale,
 		func(call, i int) string { return fmt.Sprintf("%d m%d", call*1000+i, call*1000+i) })
-	var named, sets []largeCall
+	var named, sets []forms.Call
 	named = members("ZADD z", 300**largeScale, func(call, i int) string { return fmt.Sprintf("0 m%08d", call*1000+i) })
 	union := "SUNIONSTORE d"
 	for set := range 20 {
@@ -409,7 +318,7 @@ func TestLargeCases(t *testing.T) {
 	large := repeated(1, "SET k ~8388608")
 	for _, c := range []struct {
 		name          string
-		before, calls []largeCall
+		before, calls []forms.Call
 		want          string // of each reply, if it has to be so
 	}{
 		{"EXPIRE", large, repeated(512, "EXPIRE k 1000"), ":1"},
@@ -430,7 +339,7 @@ func TestLargeCases(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			l := startLimited(t, "--set", "redis.leaderless_wait=60s") // a busy machine is not what is looked for
 			begin := time.Now()
-			run := func(calls []largeCall, want string) {
+			run := func(calls []forms.Call, want string) {
 				t.Helper()
 				client, err := l.dial()
 				if err != nil {
@@ -491,7 +400,7 @@ func TestLargeCalls(t *testing.T) {
 	written, derived := formsOf(t, l.proxy)
 	clients := make([]largeCalls, 3)
 	for i := range clients {
-		clients[i].forms = slices.Concat(written, derived)
+		clients[i].Forms = slices.Concat(written, derived)
 		clients[i].Rand = rand.New(rand.NewPCG(seed, uint64(i)))
 	}
 	const rounds = 3
@@ -544,7 +453,7 @@ func TestLargeCalls(t *testing.T) {
 		time.Sleep(time.Until(end)) // the kill comes in the midst of what is under way
 		if !l.check() {
 			for i := range under {
-				if calls, ok := under[i].Load().([]largeCall); ok {
+				if calls, ok := under[i].Load().([]forms.Call); ok {
 					t.Logf("under way: %d calls: %s; %s", len(calls), calls[0], calls[len(calls)-1])
 				}
 			}
