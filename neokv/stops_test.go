@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -208,12 +209,12 @@ func TestLongWritesEnd(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			applying := make(chan struct{})
-			var once sync.Once
+			var begun atomic.Int64 // how often the write has begun
 			config := Config{InMemory: true, NoSockets: true, Stores: 1, Replicas: 1, Regions: 1, Settings: small()}
-			config.Hooks = &seam.Hooks{Region: region.Hooks{BeforeApply: func(_ topology.StoreID, _ topology.RegionID, _, _ uint64,
-				entry []byte, _ error) {
-				if bytes.Contains(entry, []byte("sunionstore")) {
-					once.Do(func() { close(applying) })
+			config.Hooks = &seam.Hooks{Region: region.Hooks{BeforeApply: func(_ topology.StoreID, _ topology.RegionID,
+				_, _ uint64, entry []byte, _ error) {
+				if bytes.Contains(entry, []byte("sunionstore")) && begun.Add(1) == 1 {
+					close(applying)
 				}
 			}}}
 			c := start(t, config)
@@ -238,6 +239,9 @@ func TestLongWritesEnd(t *testing.T) {
 			for begin := time.Now(); ; time.Sleep(10 * time.Millisecond) {
 				n, err := c.Do(t.Context(), "scard", "{t}to")
 				if err == nil && fmt.Sprint(n) == fmt.Sprint(members) {
+					if begun.Load() < 2 {
+						t.Error("the write has come to its end, and was not broken off")
+					}
 					return
 				}
 				if time.Since(begin) > 2*soon {

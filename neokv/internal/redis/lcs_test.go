@@ -81,3 +81,25 @@ func TestSubsequenceLooks(t *testing.T) {
 		}
 	}
 }
+
+func BenchmarkSubsequence(b *testing.B) {
+	random := rand.New(rand.NewPCG(1, 2))
+	text := func(n int) []byte {
+		t := make([]byte, n)
+		for i := range t {
+			t[i] = byte('a' + random.IntN(4))
+		}
+		return t
+	}
+	for _, c := range []struct {
+		name string
+		a, b []byte
+	}{{"10000 and 10000", text(10_000), text(10_000)}, {"100 and 1000000", text(100), text(1_000_000)},
+		{"1000000 and 100", text(1_000_000), text(100)}} {
+		b.Run(c.name, func(b *testing.B) {
+			for b.Loop() {
+				newSubsequence(c.a, c.b, &engine.Work{}).text()
+			}
+		})
+	}
+}
