@@ -69,10 +69,10 @@ func crowdFor(t *testing.T, c *Cluster) {
 	}
 }
 
-// connect dials store 1 and sends a call.
-func connect(t *testing.T, c *Cluster, call []any) (conn net.Conn, replies *bufio.Reader) {
+// connect dials a server and sends a call.
+func connect(t *testing.T, c *Cluster, addr string, call []any) (conn net.Conn, replies *bufio.Reader) {
 	t.Helper()
-	conn, err := c.Dial(t.Context(), c.Addrs()[0])
+	conn, err := c.Dial(t.Context(), addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,9 +88,9 @@ func connect(t *testing.T, c *Cluster, call []any) (conn net.Conn, replies *bufi
 	return conn, bufio.NewReader(conn)
 }
 
-// others returns the command of each client that store 1 has beside the one that asks.
-func others(t *testing.T, c *Cluster) (commands []string) {
-	conn, replies := connect(t, c, []any{"client", "list"})
+// others returns the command of each client that a server has beside the one that asks.
+func others(t *testing.T, c *Cluster, addr string) (commands []string) {
+	conn, replies := connect(t, c, addr, []any{"client", "list"})
 	defer conn.Close()
 	header, err := replies.ReadString('\n')
 	if err != nil {
@@ -115,7 +115,11 @@ func others(t *testing.T, c *Cluster) (commands []string) {
 // at redis.command_time, and with its store, however that ends.
 func TestLongReadsEnd(t *testing.T) {
 	for name, call := range longReads() {
-		for _, how := range []string{"gone", "gone behind more", "kill", "stop", "close", "time"} {
+		hows := []string{"gone", "gone behind more", "kill", "stop", "close", "time"}
+		if strings.HasPrefix(name, "S") { // the store serves the read to the proxy
+			hows = append(hows, "kill behind the proxy", "stop behind the proxy")
+		}
+		for _, how := range hows {
 			t.Run(name+"/"+how, func(t *testing.T) {
 				t.Parallel()
 				config := Config{InMemory: true, NoSockets: true, Stores: 1, Replicas: 1, Regions: 1, Settings: small()}
@@ -124,7 +128,12 @@ func TestLongReadsEnd(t *testing.T) {
 				}
 				c := start(t, config)
 				crowdFor(t, c)
-				conn, replies := connect(t, c, call)
+				addr := c.Addrs()[0]
+				verb, behind, _ := strings.Cut(how, " ")
+				if behind == "behind the proxy" {
+					addr = c.ProxyAddr()
+				}
+				conn, replies := connect(t, c, addr, call)
 				defer conn.Close()
 				if how == "time" {
 					ended(t, "the read", func() {
@@ -139,7 +148,7 @@ func TestLongReadsEnd(t *testing.T) {
 					})
 					return
 				}
-				for !slices.Equal(others(t, c), []string{strings.ToLower(name)}) { // the store has not got the call
+				for !slices.Equal(others(t, c, addr), []string{strings.ToLower(name)}) { // the store has not got the call
 					time.Sleep(time.Millisecond)
 				}
 				if how == "gone behind more" {
@@ -152,7 +161,7 @@ func TestLongReadsEnd(t *testing.T) {
 					switch how {
 					case "gone", "gone behind more":
 						conn.Close()
-						for len(others(t, c)) > 0 {
+						for len(others(t, c, addr)) > 0 {
 							time.Sleep(time.Millisecond)
 						}
 					case "close":
@@ -160,7 +169,7 @@ func TestLongReadsEnd(t *testing.T) {
 							t.Error(err)
 						}
 					default:
-						if _, err := c.Inject(context.Background(), fault.MustParse(how+" 1")); err != nil {
+						if _, err := c.Inject(context.Background(), fault.MustParse(verb+" 1")); err != nil {
 							t.Error(err)
 						}
 					}
@@ -225,7 +234,7 @@ func TestLongWritesEnd(t *testing.T) {
 			if _, err := c.Do(t.Context(), set...); err != nil {
 				t.Fatal(err)
 			}
-			conn, _ := connect(t, c, union)
+			conn, _ := connect(t, c, c.Addrs()[0], union)
 			defer conn.Close()
 			<-applying
 			ended(t, how, func() {

@@ -3,7 +3,7 @@
 //
 // A form says what arguments a call of a command may have: s h e l z are keys that mostly hold a string, a hash, a set,
 // a list, a sorted set, and k is any of them; v is a value, m a field or member, i an index, o an offset, n a count, c
-// a score, b a bound of scores, x a bound of names, p a pattern, t the name of a command, a any of v m i n c k p t.
+// a score, b a bound of scores, x a bound of names, p a pattern, t the name of a command, j a slot, a any of v m i n c k p t.
 // Commas join what belongs together, [] is there or not, + comes again and again, # counts what follows it.
 package forms
 
@@ -52,7 +52,7 @@ var Server = []string{
 	"COMMAND GETKEYSANDFLAGS MSET s,v+", "COMMAND LIST [FILTERBY,PATTERN,p]", "CONFIG GET p+", "CONFIG SET timeout 0",
 	"SLOWLOG GET n", "LATENCY HISTOGRAM t+", "LATENCY RESET m+", "WAIT n n", "DEBUG SLEEP n", "NEOKV CHECKSUM",
 	"NEOKV SETTLE",
-	"INFO m+", "CLUSTER KEYSLOT k", "CLUSTER COUNTKEYSINSLOT n", "CLUSTER GETKEYSINSLOT n n",
+	"INFO m+", "CLUSTER KEYSLOT k", "CLUSTER COUNTKEYSINSLOT j", "CLUSTER GETKEYSINSLOT j n",
 }
 
 // Row is what COMMAND says about a command.

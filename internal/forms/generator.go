@@ -13,8 +13,11 @@ type Generator struct {
 	*rand.Rand
 	Forms []string
 	Tag   string
-	// Commands are names of commands that calls name.
+	// Commands and Slot are names of commands, and a slot, that calls name.
 	Commands []string
+	Slot     int
+	// Size is how many elements Load gives the largest keys.
+	Size int
 	// FewKeys keeps costly calls from naming very many collections.
 	FewKeys bool
 
@@ -127,7 +130,7 @@ func (g *Generator) argument(word string) Argument {
 		return Argument{Fill: g.UpTo(g.room)}
 	case "m":
 		if g.costly {
-			return Argument{Text: strconv.Itoa(g.IntN(2 * DataSize))}
+			return Argument{Text: strconv.Itoa(g.IntN(2*g.Size + 1))}
 		}
 		m := number(200_000)
 		if g.IntN(4) == 0 {
@@ -162,6 +165,8 @@ func (g *Generator) argument(word string) Argument {
 			return g.bound("-", "+")
 		}
 		return Argument{Text: g.pick("-", "+", "(1", "["+strconv.Itoa(g.IntN(200_000)))}
+	case "j":
+		return Argument{Text: strconv.Itoa(g.Slot)}
 	case "p":
 		return Argument{Text: g.pattern()}
 	case "t":
@@ -191,22 +196,21 @@ func (g *Generator) pattern() string {
 	return g.pick("*", "*"+strings.Repeat("a", n)+"b", "*"+strings.Repeat("[a-z]", n/5)+"b")
 }
 
-// DataSize is how many elements the keys have whose names end in 1; the list has more. longName is the length of the
-// longest name.
-const DataSize, longName = 60_000, 1 << 20
+// longName is the length of the longest name.
+const longName = 1 << 20
 
-// Load makes what Costly calls are about: keys of all types, with one element in each that has a long name, and a key
-// that has one.
+// Load makes what Costly calls are about: keys of all types, the largest of which end in 1, elements with a long name,
+// and a key that has one.
 func (g *Generator) Load(each func(Call) error) error {
 	const step = 5000
 	key := func(kind string, i int) string { return fmt.Sprint(g.Tag, kind, i) }
 	name := Argument{Text: strings.Repeat("a", longName)}
-	for i, size := range []int{DataSize, DataSize / 10, DataSize / 100} {
+	for i, size := range []int{g.Size, g.Size / 10, g.Size / 100} {
 		for _, command := range []string{"h HSET", "e SADD", "l RPUSH", "z ZADD"} {
 			kind, write, _ := strings.Cut(command, " ")
 			n := size
 			if kind == "l" && i == 0 {
-				n = 4 * DataSize
+				n = 4 * g.Size
 			}
 			for at := 0; at < n; at += step {
 				c := Parse(write + " " + key(kind, i+1))
