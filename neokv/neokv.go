@@ -94,6 +94,7 @@ type Cluster struct {
 	advanced    atomic.Int64         // ns by which Advance has set all clocks ahead
 	clients     *server.ClientMemory // bounds what all stores and the proxy hold for their clients
 	sockets     server.Sockets       // bounds how many connections of clients they have
+	scans       server.Scans
 	boot        time.Duration
 	failed      chan error
 	anyFailed   atomic.Bool // a store has failed since Start, so its disk may lack acknowledged writes

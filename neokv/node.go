@@ -174,7 +174,7 @@ func (n *storePlace) install(s *store.Store, ln net.Listener) (standIn *server.S
 	c := n.c
 	srv := server.New(server.Options{
 		Node: &storePort{s, n}, Self: n.id, Settings: c.settings, ClientMemory: c.clients, Sockets: &c.sockets,
-		Exposed: c.exposed(), Version: Version, OnUnknown: c.onUnknown,
+		Scans: &c.scans, Exposed: c.exposed(), Version: Version, OnUnknown: c.onUnknown,
 		Seed: c.config.Seed + uint64(n.id), Mistakes: c.hooks.Mistakes.Server,
 	})
 	n.mu.Lock()

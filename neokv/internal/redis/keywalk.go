@@ -2,6 +2,8 @@ package redis
 
 import (
 	"bytes"
+	"cmp"
+	"errors"
 
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
@@ -37,6 +39,8 @@ type KeyWalk struct {
 	WholeSlots bool
 	// CountOnly makes steps count keys without listing them in Keys.
 	CountOnly bool
+	// ToLast makes a step set Last to the last key of slot Slots.First, nil if there is none.
+	ToLast bool
 	// Known is an earlier count of the same slots, or nil. If it still holds, a step sets Unchanged, meets no keys, and
 	// ends the walk.
 	Known *KeyCount
@@ -44,6 +48,7 @@ type KeyWalk struct {
 	// What the last step met. It is valid until the next step, also after the Reader is gone.
 	Keys      []WalkedKey
 	Count     int
+	Last      []byte
 	Unchanged bool
 
 	met KeyCount // the last step's count, for KeyCount.Add
@@ -135,6 +140,11 @@ func (r *Reader) Step(w *KeyWalk) (err error) {
 	if limit <= 0 || limit > MaxWalk {
 		limit = MaxWalk
 	}
+	if w.ToLast {
+		if w.Last, err = r.lastKey(w.Slots.First); err != nil {
+			return err
+		}
+	}
 	c, err := r.openRecords(w)
 	if err != nil {
 		return err
@@ -180,6 +190,32 @@ func (r *Reader) Step(w *KeyWalk) (err error) {
 			w.next = append(w.next[:0], user...)
 		}
 	}
+}
+
+// CompareKeys compares two keys of a slot in the order of walks.
+func CompareKeys(a, b []byte) int { return cmp.Or(cmp.Compare(len(a), len(b)), bytes.Compare(a, b)) }
+
+// lastKey returns the last key of a slot, nil if there is none. It may have expired.
+func (r *Reader) lastKey(slot topology.Slot) (last []byte, err error) {
+	for _, ks := range []keys.Keyspace{keys.RedisMetadata, keys.Data} {
+		if ks == keys.Data && !r.Legacy {
+			continue
+		}
+		it, err := r.View.Iter(keys.SlotBounds(ks, topology.SlotRange{First: slot, Last: slot}))
+		if err != nil {
+			return nil, err
+		}
+		if it.Last() {
+			var k keys.RedisKey
+			if k, err = keys.ParseRedis(it.Key()[:keys.UserKeyEnd(it.Key())]); err == nil && CompareKeys(k.User, last) >= 0 {
+				last = append([]byte{}, k.User...) // never nil: the empty key is a key
+			}
+		}
+		if err := errors.Join(err, it.Error(), it.Close()); err != nil {
+			return nil, err
+		}
+	}
+	return last, nil
 }
 
 // add notes a key. When w.bytes grows, earlier keys stay in its old array.

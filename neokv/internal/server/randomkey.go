@@ -2,7 +2,6 @@ package server
 
 import (
 	"bytes"
-	"cmp"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -65,8 +64,7 @@ type stretch struct {
 
 // before reports whether a key lies before the beginning of the stretch, in the order of walks.
 func (s *stretch) before(k redis.WalkedKey) bool {
-	return k.Slot < s.slot || k.Slot == s.slot && s.after != nil &&
-		cmp.Or(cmp.Compare(len(k.Key), len(s.after)), bytes.Compare(k.Key, s.after)) <= 0
+	return k.Slot < s.slot || k.Slot == s.slot && s.after != nil && redis.CompareKeys(k.Key, s.after) <= 0
 }
 
 // add adds the next key of the walk, which follows last.

@@ -1,7 +1,10 @@
 package server
 
 import (
+	"slices"
 	"strconv"
+	"sync"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -10,26 +13,92 @@ import (
 )
 
 // Cursors of SCAN have 53 bits, since many clients take them for doubles: the slot to go on with, and above its 14 bits
-// a place in the slot, 0 for its beginning. Only slots of more than redis.WholeSlotKeys keys are returned in parts.
-// SCAN goes through such a slot in the order of a hash of the keys, and the place is the smallest hash that is not
-// returned yet. So a cursor means the same to all servers at all times; nothing has to be remembered, and no key has to
-// stay. Keys of the same hash come together.
+// a place in the slot, 0 for its beginning. Only slots of more than redis.WholeSlotKeys keys are returned in parts, in
+// one of two orders.
 //
-// The keys are not stored in the order of that hash. So each part is searched for in the whole slot. A part has so many
-// keys that there are about slotParts of them at most.
+// At first SCAN goes through such a slot as the keys are stored, up to the key that was the last one when it began: so
+// it ends, whatever is written meanwhile. A place has no room for a key. So Scans remembers the keys, and the place is
+// a number there, with inOrder set.
+//
+// A number that is forgotten, or was given by a process that is gone, begins the slot anew, in the order of a hash of
+// the keys. Then a place is the smallest hash that is not returned yet. It means the same to all servers at all times;
+// nothing has to be remembered, and no key has to stay. Keys of the same hash come together. The keys are not stored in
+// that order, so each part is searched for in the whole slot, and has so many keys that there are about slotParts of
+// them at most.
 const (
 	slotBits   = 14
-	placeBits  = 39
+	placeBits  = 38
+	inOrder    = 1 << placeBits
 	slotParts  = 32
 	scanBudget = 16 // steps of one SCAN that find nothing
 )
 
-// placeBits returns the length of places.
+// placeBits returns the length of places in the order of the hash.
 func (s *Server) placeBits() int {
 	if s.o.Mistakes.FewPlaces {
 		return 4
 	}
 	return placeBits
+}
+
+// Scans remembers how far SCAN has got in slots that it returns in parts. Servers that share the same data share it.
+type Scans struct {
+	mu    sync.Mutex
+	all   []scanned // the oldest first
+	bytes int       // of their keys
+	last  uint64
+}
+
+const (
+	maxScans     = 1024
+	maxScanBytes = 1 << 20
+)
+
+// scanned says how far a scan has got in a slot.
+type scanned struct {
+	slot       topology.Slot
+	after, end []byte // it goes on after a key, nil for the beginning, and ends with another; see redis.CompareKeys
+	place      uint64 // the number in the cursor
+	before     uint64 // that of the scan's cursor before, which is not needed any more when this one comes back
+}
+
+func (s *scanned) size() int { return len(s.after) + len(s.end) }
+
+// note remembers a scan, and returns the place for its cursor. It forgets the oldest ones if there are too many.
+//
+// Numbers rise, at least as the clock does in ms. So no process gives a number twice, nor one that a process before it on
+// the same data gave, unless it gives a thousand a second or the clock goes back.
+func (x *Scans) note(s scanned) (place uint64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.last = max(x.last+1, uint64(time.Now().UnixMilli()))
+	s.place = x.last%inOrder + inOrder
+	x.all, x.bytes = append(x.all, s), x.bytes+s.size()
+	for len(x.all) > maxScans || x.bytes > maxScanBytes {
+		x.forget(0)
+	}
+	return s.place
+}
+
+// find returns the scan that has got to a place of a slot, if it is remembered.
+func (x *Scans) find(slot topology.Slot, place uint64) (s scanned, ok bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	i := slices.IndexFunc(x.all, func(s scanned) bool { return s.place == place && s.slot == slot })
+	if i < 0 {
+		return s, false
+	}
+	s = x.all[i]
+	if i := slices.IndexFunc(x.all, func(o scanned) bool { return o.place == s.before }); i >= 0 {
+		x.forget(i)
+	}
+	return s, true
+}
+
+// forget forgets the i-th scan. The caller holds mu.
+func (x *Scans) forget(i int) {
+	x.bytes -= x.all[i].size()
+	x.all = slices.Delete(x.all, i, i+1)
 }
 
 func runScan(c *conn, args [][]byte) {
@@ -65,15 +134,26 @@ func runScan(c *conn, args [][]byte) {
 	wanted := func(k redis.WalkedKey) bool {
 		return (pattern == nil || pattern.Match(k.Key, &c.work)) && (kind == nil || redis.IsOption(kind, k.Type.String()))
 	}
-	from, place := topology.Slot(cursor%topology.SlotCount), cursor>>slotBits%(1<<c.s.placeBits())
+	from, place := topology.Slot(cursor%topology.SlotCount), cursor>>slotBits%(2*inOrder)
 	found := c.collected()
+	scan, remembered := scanned{slot: from}, place == 0
 	n, next, large := 0, uint64(0), place > 0
 	var failure []byte
-	if !large {
+	switch {
+	case !large:
 		n, next, large, failure = c.scanSlots(from, count, wanted, &found)
+	case place >= inOrder && !c.s.o.Mistakes.ForgetScans:
+		scan, remembered = c.s.o.Scans.find(from, place)
 	}
-	if large && failure == nil {
-		n, next, failure = c.scanSlot(from, place, count, wanted, &found)
+	switch {
+	case !large || failure != nil:
+	case remembered:
+		n, next, failure = c.scanInOrder(scan, count, wanted, &found)
+	default:
+		if place >= inOrder {
+			place = 0
+		}
+		n, next, failure = c.scanSlot(from, place%(1<<c.s.placeBits()), count, wanted, &found)
 	}
 	if c.fails(failure) || c.work.Ended() != nil {
 		return
@@ -120,7 +200,41 @@ func (c *conn) scanSlots(from topology.Slot, count int64, wanted func(redis.Walk
 	return n, next, large, failure
 }
 
-// scanSlot collects the next part of a large slot, from a place on. It returns how many keys that are, and the next
+// scanInOrder collects the next part of a large slot, in the order in which its keys are stored. It returns how many
+// keys that are, and the next cursor.
+func (c *conn) scanInOrder(s scanned, count int64, wanted func(redis.WalkedKey) bool, found *redis.Reply) (
+	n int, next uint64, failure []byte) {
+	w := redis.KeyWalk{After: s.after, Limit: int(min(count, redis.MaxWalk)), ToLast: s.after == nil}
+	next = (uint64(s.slot) + 1) % topology.SlotCount
+	looked, steps := int64(0), 0
+	failure = c.walkSlots(reads, oneSlot(s.slot), &w, func() bool {
+		if w.ToLast {
+			s.end, w.ToLast = w.Last, false
+		}
+		for _, k := range w.Keys {
+			if redis.CompareKeys(k.Key, s.end) > 0 {
+				return false
+			}
+			if wanted(k) {
+				found.Bulk(k.Key)
+				n++
+			}
+		}
+		looked += int64(w.Count)
+		steps++
+		if looked < count && steps < scanBudget || found.Full || c.work.Ended() != nil {
+			return !found.Full && c.work.Ended() == nil
+		}
+		if w.Advance() {
+			s.before, s.after = s.place, w.After
+			next = c.s.o.Scans.note(s)<<slotBits | uint64(s.slot)
+		}
+		return false
+	})
+	return n, next, failure
+}
+
+// scanSlot collects the next part of a large slot in the order of the hash, from a place on. It returns how many keys that are, and the next
 // cursor.
 func (c *conn) scanSlot(slot topology.Slot, from uint64, count int64, wanted func(redis.WalkedKey) bool,
 	found *redis.Reply) (n int, next uint64, failure []byte) {

@@ -78,6 +78,7 @@ type Options struct {
 	// makes its own from the settings.
 	ClientMemory *ClientMemory
 	Sockets      *Sockets // bounds the connections of several servers together; nil: nothing does
+	Scans        *Scans   // remembers scans for several servers; nil: the server has its own
 	Version      string
 	// OnUnknown, if not nil, is called with the name of each command that a client calls and no table has, in upper
 	// case.
@@ -92,6 +93,8 @@ type Mistakes struct {
 	RetryBackward bool // tries writes again in reverse order
 	// FewPlaces is no mistake: it gives places in SCAN's cursors 4 bits, as if many keys had the same hash.
 	FewPlaces bool
+	// ForgetScans is no mistake: SCAN finds no place in Scans, as if these had been forgotten.
+	ForgetScans bool
 }
 
 // Server serves the clients of one or several listeners.
@@ -140,6 +143,9 @@ func New(o Options) *Server {
 		s.o.ClientMemory = NewClientMemory(o.Settings.Redis.ClientMemory, o.Settings.Cluster.Stores)
 	}
 	s.o.ClientMemory.join(s)
+	if o.Scans == nil {
+		s.o.Scans = new(Scans)
+	}
 	s.wg.Go(s.endHungReads)
 	return s
 }
