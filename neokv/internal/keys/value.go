@@ -3,6 +3,7 @@ package keys
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 )
 
 // Type is the type of a Redis key as stored in bits 0-3 of the flags byte.
@@ -42,6 +43,7 @@ const ListStart uint64 = 1<<63 - 1
 //	short string    [flags u8][expire ms u64] [value]
 //	long string     [flags u8][expire ms u64] [version u64][size u64]
 //	hash, set, zset [flags u8][expire ms u64] [version u64][size u64]
+//	zset, Spread    [flags u8][expire ms u64] [version u64][size u64] then each count, uvarint
 //	list            [flags u8][expire ms u64] [version u64][size u64][head u64][tail u64]
 //
 // flags: bit 7 set, bit 6 zero, bit 5 set for sorted sets with Skiplist alone, bit 4 set for a long string alone, bits
@@ -57,7 +59,20 @@ type Metadata struct {
 	// Skiplist says of a sorted set that it has been so large, or has had so long a member, that Redis keeps it as a
 	// skiplist.
 	Skiplist bool
+	Spread   Spread // sorted sets that are neither small nor large, 0 for all others
 }
+
+// Spread counts the members of a sorted set by the upper bits of their hashes, so that a random one is found without
+// stepping over half of them. Larger sorted sets have RankGroup records.
+type Spread [1 << spreadBits]uint16
+
+const spreadBits = 4
+
+// Part returns which count is that of a member, by its hash.
+func (s *Spread) Part(hash uint32) int { return int(hash >> (32 - spreadBits)) }
+
+// Hash returns the smallest hash of the members of a part.
+func (s *Spread) Hash(part int) uint32 { return uint32(part) << (32 - spreadBits) }
 
 const (
 	flag64Bit = 0x80
@@ -108,6 +123,11 @@ func (m *Metadata) Append(dst []byte) []byte {
 		dst = binary.BigEndian.AppendUint64(dst, m.Head)
 		dst = binary.BigEndian.AppendUint64(dst, m.Tail)
 	}
+	if m.Spread != (Spread{}) {
+		for _, n := range m.Spread {
+			dst = binary.AppendUvarint(dst, uint64(n))
+		}
+	}
 	return dst
 }
 
@@ -138,7 +158,11 @@ func ParseMetadata(record []byte) (m Metadata, err error) {
 	default:
 		return m, fmt.Errorf("metadata: flags %#02x: unknown type %d", flags, byte(m.Type))
 	}
-	if len(record) != want {
+	if m.Type == ZSet && len(record) > want {
+		if !m.Spread.parse(record[want:]) {
+			return m, fmt.Errorf("metadata: %v: wrong counts of hashes: %x", m.Type, record[want:])
+		}
+	} else if len(record) != want {
 		return m, fmt.Errorf("metadata: %v: %d bytes, want %d", m.Type, len(record), want)
 	}
 	m.Version = binary.BigEndian.Uint64(record[headerLen:])
@@ -151,6 +175,18 @@ func ParseMetadata(record []byte) (m Metadata, err error) {
 		m.Tail = binary.BigEndian.Uint64(record[collectionLen+8:])
 	}
 	return m, nil
+}
+
+// parse reads what Append makes of counts that are not all 0, and nothing else.
+func (s *Spread) parse(b []byte) (ok bool) {
+	for i := range s {
+		n, size := binary.Uvarint(b)
+		if size <= 0 || size > 1 && b[size-1] == 0 || n > math.MaxUint16 {
+			return false
+		}
+		s[i], b = uint16(n), b[size:]
+	}
+	return len(b) == 0 && *s != (Spread{})
 }
 
 // RankKind is the byte after the version in keys of redis_zset_rank, which has the counts of large sorted sets. The

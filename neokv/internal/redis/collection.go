@@ -351,7 +351,7 @@ func (w *Writer) close(c *collection) error {
 			return w.Batch.Delete(w.key)
 		}
 		// The same size and head, and so the same tail: elements were only replaced.
-		if c.Size == c.old.Size && c.Head == c.old.Head && c.Skiplist == c.old.Skiplist {
+		if c.Size == c.old.Size && c.Head == c.old.Head && c.Skiplist == c.old.Skiplist && c.Spread == c.old.Spread {
 			return nil
 		}
 		return w.keep(c.slot, c.user, &c.Metadata, true)

@@ -1,11 +1,13 @@
 package redis
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"neokv.dev/neokv/internal/keys"
 )
@@ -60,8 +62,8 @@ func (w *Writer) RestoreChoice(choice []byte) error {
 }
 
 const (
-	// pickExact is the number of elements up to which pick steps through all of them, so that each is exactly as likely
-	// as any other.
+	// pickExact is the number of elements up to which sample numbers them all, so that each is exactly as likely as any
+	// other. It does so in sorted sets of any size.
 	pickExact = 128
 	// pickSpread is how many elements pick chooses from in a larger set or hash.
 	pickSpread = 100
@@ -84,82 +86,60 @@ type ordered interface {
 	Close() error
 }
 
-// inHashes is the elements of a set or a hash in the engine.
-type inHashes struct {
+// inEngine is the elements in the engine: in the order of their hashes or, of a sorted set with counts, of their ranks.
+type inEngine struct {
 	elements
-	key []byte // scratch, with what all keys begin with
+	ks    keys.Keyspace
+	key   []byte // scratch, with what all keys begin with
+	score []byte // scratch
 }
 
-func (e *inHashes) at(sub []byte) []byte {
+func (e *inEngine) at(sub []byte) []byte {
 	e.key = append(e.key[:e.front], sub...)
+	e.key[0] = byte(e.ks)
 	return e.key
 }
 
-func (e *inHashes) Seek(sub []byte) bool       { return e.SeekGE(e.at(sub)) }
-func (e *inHashes) SeekBefore(sub []byte) bool { return e.SeekLT(e.at(sub)) }
+func (e *inEngine) Seek(sub []byte) bool       { return e.SeekGE(e.at(sub)) }
+func (e *inEngine) SeekBefore(sub []byte) bool { return e.SeekLT(e.at(sub)) }
 
-// inRanks is the members of a sorted set in the order of their ranks, with their scores as values.
-type inRanks struct {
-	inHashes
-	score []byte
-}
-
-func (e *inRanks) name() []byte {
-	place := e.sub()
-	return place[min(scoreBytes, len(place)):]
-}
-
-func (e *inRanks) ValueAndErr() ([]byte, error) {
+// ValueAndErr returns the value of an element. That of a member of a sorted set is its score.
+func (e *inEngine) ValueAndErr() ([]byte, error) {
+	if e.ks == keys.Data {
+		return e.elements.ValueAndErr()
+	}
 	score, _, err := e.scored()
 	e.score = keys.AppendScore(e.score[:0], score)
 	return e.score, err
 }
 
-// ordered returns all elements.
-func (c *collection) ordered() (ordered, error) {
+// ordered returns all elements, in the order of their hashes or, from redis_zset_score, of their ranks.
+func (c *collection) ordered(ks keys.Keyspace) (ordered, error) {
 	if c.kept != nil {
 		return c.kept, nil
 	}
-	ks := keys.Data
-	if c.Type == keys.ZSet {
-		ks = keys.ZSetScore
-	}
 	e, err := c.elements(ks, nil, nil)
-	all := inHashes{e, c.key[:c.front]}
-	if c.Type == keys.ZSet {
-		return &inRanks{inHashes: all}, err
+	if ks != keys.Data {
+		e.hash = scoreBytes // comes before the name in its place
 	}
-	return &all, err
+	return &inEngine{elements: e, ks: ks, key: c.key[:c.front]}, err
 }
 
-// pick returns the name of a random element of a collection that has some, and leaves e there. It is valid until e
-// moves.
+// pick returns the name of a random element of a large set or hash, and leaves e there. It is valid until e moves.
 //
-// In a sorted set all members are equally likely, by their ranks. In a larger set or hash, pick takes a random hash,
-// and chooses one of the pickSpread elements around it; the first element follows the last. So how likely an element is
-// depends on how far apart the hashes of the pickSpread elements around it are. That is the sum of as many almost
-// independent, exponentially distributed gaps, whatever the names are like: of ten million elements none is twice as
-// likely as the mean, or less than 0.45 times, but for one case in a hundred thousand.
+// pick takes a random hash, and chooses one of the pickSpread elements around it; the first element follows the last.
+// So how likely an element is depends on how far apart the hashes of the pickSpread elements around it are. That is the
+// sum of as many almost independent, exponentially distributed gaps, whatever the names are like: of ten million
+// elements none is twice as likely as the mean, or less than 0.45 times, but for one case in a hundred thousand.
 func (c *collection) pick(e ordered, by *rand.Rand) (name []byte, err error) {
+	var hash [keys.HashLen]byte
+	binary.BigEndian.PutUint32(hash[:], by.Uint32())
 	var ok, back bool
-	var steps uint64
-	switch s, ranked := e.(*inRanks); {
-	case ranked:
-		ok, err = c.toRank(&s.elements, by.Uint64N(c.Size))
-	case c.Size <= pickExact:
-		if steps = by.Uint64N(c.Size); steps < c.Size/2 {
-			ok = e.First()
-		} else {
-			ok, back, steps = e.Last(), true, c.Size-1-steps
-		}
-	default:
-		var hash [keys.HashLen]byte
-		binary.BigEndian.PutUint32(hash[:], by.Uint32())
-		if steps = by.Uint64N(pickSpread); steps < pickSpread/2 {
-			ok = e.Seek(hash[:]) || e.First()
-		} else {
-			ok, back, steps = e.SeekBefore(hash[:]) || e.Last(), true, pickSpread-1-steps
-		}
+	steps := by.Uint64N(pickSpread)
+	if steps < pickSpread/2 {
+		ok = e.Seek(hash[:]) || e.First()
+	} else {
+		ok, back, steps = e.SeekBefore(hash[:]) || e.Last(), true, pickSpread-1-steps
 	}
 	for ; ok && steps > 0; steps-- {
 		if back {
@@ -168,7 +148,7 @@ func (c *collection) pick(e ordered, by *rand.Rand) (name []byte, err error) {
 			ok = e.Next() || e.First()
 		}
 	}
-	if err = errors.Join(err, e.Error()); err == nil && !ok {
+	if err = e.Error(); err == nil && !ok {
 		err = c.miscounted(0)
 	}
 	if err != nil {
@@ -192,18 +172,27 @@ func (c *collection) sample(n int64, values bool, by *rand.Rand, out *Reply, f f
 	case n > 0 && (uint64(n) > c.Size/3 || c.Size <= sampleWhole && n > 1):
 		return c.sampleOf(uint64(n), by, out, f)
 	}
-	e, err := c.ordered()
+	ks := keys.Data
+	if c.ranked() {
+		ks = keys.ZSetScore
+	}
+	e, err := c.ordered(ks)
 	if err != nil {
 		return err
 	}
-	err = c.picks(e, n, values, by, out, f)
+	if c.Type == keys.ZSet || c.Size <= pickExact {
+		x := numbered{c: c, e: e}
+		err = x.sample(n, values, by, out, f)
+	} else {
+		err = c.picks(e, n, values, by, out, f)
+	}
 	return errors.Join(err, e.Close())
 }
 
 // sampleOf does what sample does, by going over all elements. It takes each with the probability that makes all choices
 // equally likely.
 func (c *collection) sampleOf(n uint64, by *rand.Rand, out *Reply, f func(name, value []byte)) error {
-	e, err := c.ordered()
+	e, err := c.ordered(keys.Data)
 	if err != nil {
 		return err
 	}
@@ -263,6 +252,171 @@ func (c *collection) picks(e ordered, n int64, values bool, by *rand.Rand, out *
 	}
 	return nil
 }
+
+// numbered goes to elements by their numbers in the order of e, which begin with 0.
+type numbered struct {
+	c     *collection
+	e     ordered
+	on    bool // e stands on the element of number at
+	at    uint64
+	block span // the last one; n is 0 if there is none
+	hash  [2][keys.HashLen]byte
+}
+
+// span is a range of elements, from the one that is not smaller than a subkey to the last one below another. A nil
+// subkey is none.
+type span struct {
+	first, end []byte
+	at, n      uint64 // number of the first element, and how many there are
+}
+
+// draw is an element that sample has drawn: where its name and its value are in the memory for them.
+type draw struct {
+	number           uint64
+	turn             int // of the draws of this time
+	name, value, end int // end is 0 if they are not there
+}
+
+const (
+	// sampleOnce is how many draws sample sorts at once.
+	sampleOnce = 1024
+	// sampleBytes is about how much memory it takes for their names and values.
+	sampleBytes = 1 << 20
+)
+
+// sample does what collection.sample does. All elements are equally likely. It draws many numbers, then goes to their
+// elements in order, and replies them in the order in which they were drawn.
+func (x *numbered) sample(n int64, values bool, by *rand.Rand, out *Reply, f func(name, value []byte)) error {
+	var taken map[uint64]bool
+	if n > 1 {
+		taken = make(map[uint64]bool)
+	}
+	var draws []draw
+	var held []byte
+	for left := max(n, -n); left > 0 && !out.Full; left -= int64(len(draws)) {
+		draws, held = draws[:0], held[:0]
+		for turn := range int(min(left, sampleOnce)) {
+			number := by.Uint64N(x.c.Size)
+			for taken[number] { // of at most a third
+				number = by.Uint64N(x.c.Size)
+			}
+			if taken != nil {
+				taken[number] = true
+			}
+			draws = append(draws, draw{number: number, turn: turn})
+		}
+		if len(draws) > 1 {
+			slices.SortFunc(draws, func(a, b draw) int { return cmp.Compare(a.number, b.number) })
+			for i := range draws {
+				d := &draws[i]
+				switch before := &draws[max(i, 1)-1]; {
+				case i > 0 && before.number == d.number:
+					d.name, d.value, d.end = before.name, before.value, before.end
+				case len(held) < sampleBytes:
+					name, value, err := x.to(d.number, values)
+					if err != nil {
+						return err
+					}
+					d.name = len(held)
+					held = append(held, name...)
+					d.value = len(held)
+					held = append(held, value...)
+					d.end = len(held)
+				}
+			}
+			slices.SortFunc(draws, func(a, b draw) int { return cmp.Compare(a.turn, b.turn) })
+		}
+		for i := 0; i < len(draws) && !out.Full; i++ {
+			d := &draws[i]
+			if d.end > 0 {
+				f(held[d.name:d.value], held[d.value:d.end])
+				continue
+			}
+			name, value, err := x.to(d.number, values)
+			if err != nil {
+				return err
+			}
+			f(name, value)
+		}
+	}
+	return nil
+}
+
+// to returns name and value of the element of a number. They are valid until the next move.
+func (x *numbered) to(number uint64, values bool) (name, value []byte, err error) {
+	ok := false
+	s, err := x.around(number)
+	if err != nil {
+		return nil, nil, err
+	}
+	steps, back := number-s.at, s.at+s.n-1-number
+	move := x.e.Next
+	switch near := min(steps, back); {
+	case x.on && number >= x.at && number-x.at <= near+seekSteps:
+		ok, steps = true, number-x.at
+	case near == steps && s.first == nil:
+		ok = x.e.First()
+	case near == steps:
+		ok = x.e.Seek(s.first)
+	case s.end == nil:
+		ok, move, steps = x.e.Last(), x.e.Prev, back
+	default:
+		ok, move, steps = x.e.SeekBefore(s.end), x.e.Prev, back
+	}
+	for ; ok && steps > 0; steps-- {
+		ok = move()
+	}
+	if err := x.e.Error(); err != nil {
+		return nil, nil, err
+	}
+	if !ok {
+		return nil, nil, x.c.miscounted(number)
+	}
+	x.on, x.at = true, number
+	if values {
+		if value, err = x.e.ValueAndErr(); err != nil {
+			return nil, nil, err
+		}
+	}
+	return x.e.name(), value, nil
+}
+
+// around returns a range of elements that has that of a number, as small as is known. It is valid until the next call.
+func (x *numbered) around(number uint64) (*span, error) {
+	c, s := x.c, &x.block
+	if s.n > 0 && number >= s.at && number-s.at < s.n {
+		return s, nil
+	}
+	switch {
+	case c.ranked():
+		var counted bool
+		var err error
+		if *s, counted, err = c.blockAt(number); err == nil && !counted {
+			err = c.miscounts(nil)
+		}
+		return s, err
+	case !c.spread():
+		*s = span{n: c.Size}
+		return s, nil
+	}
+	*s = span{}
+	for part, n := range c.Spread {
+		if s.n = uint64(n); number-s.at < s.n {
+			if part > 0 {
+				s.first = binary.BigEndian.AppendUint32(x.hash[0][:0], c.Spread.Hash(part))
+			}
+			if part++; part < len(c.Spread) {
+				s.end = binary.BigEndian.AppendUint32(x.hash[1][:0], c.Spread.Hash(part))
+			}
+			return s, nil
+		}
+		s.at += s.n
+	}
+	return nil, c.miscounted(s.at)
+}
+
+// seekSteps is how many steps cost as much as a seek.
+const seekSteps = 8
 
 // randomElements runs HRANDFIELD, SRANDMEMBER and ZRANDMEMBER. option is the word with which a client asks for values,
 // empty for a set. value replies the value of an element.

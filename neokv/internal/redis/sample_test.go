@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
 )
 
@@ -180,6 +182,48 @@ func TestDrawsAreFair(t *testing.T) {
 	})
 }
 
+// TestDrawsTakeFewMoves: an element that is drawn is found without a walk over a large part of the others.
+func TestDrawsTakeFewMoves(t *testing.T) {
+	oneGoroutine(t)
+	every := engine.LookEvery
+	defer func() { engine.LookEvery = every }()
+	for _, c := range []struct {
+		size int
+		call string
+		n    int     // elements in a reply
+		most float64 // seeks and steps for each, on average
+	}{
+		{100, "zrandmember z", 1, 30}, {100, "zrandmember z -10", 10, 10}, {100, "zrandmember z -100", 100, 2},
+		{100, "srandmember s -100", 100, 2},
+		{1000, "zrandmember z", 1, 20}, {1000, "zrandmember z -10", 10, 20}, {1000, "zrandmember z -100", 100, 10},
+	} {
+		d := newRegion(t)
+		seedDraws(d, 4)
+		var names []string
+		for i := range c.size {
+			names = append(names, fmt.Sprint("user:", i))
+		}
+		d.makeOf(names)
+		var args [][]byte
+		for _, a := range strings.Fields(c.call) {
+			args = append(args, []byte(a))
+		}
+		engine.LookEvery = 1
+		const calls = 100
+		moves := 0
+		run := Run{Calls: []Call{{Lookup(args[0]), args}}, Work: &engine.Work{Look: func() error { moves++; return nil }}}
+		for range calls {
+			if err := d.read(func(r *Reader) error { return r.Execute(&run) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		engine.LookEvery = every
+		if got := float64(moves) / float64(calls*c.n); got > c.most {
+			t.Errorf("%s of %d: %.1f seeks and steps for an element, want at most %.0f", c.call, c.size, got, c.most)
+		}
+	}
+}
+
 // TestPopsAreFair: SPOP is as fair as SRANDMEMBER, and makes the same choice where the members are in memory. What is
 // popped comes back.
 func TestPopsAreFair(t *testing.T) {
@@ -290,9 +334,11 @@ func TestNamesOfOneHash(t *testing.T) {
 	}
 }
 
-// BenchmarkDraw measures one draw, in a read or an entry of its own, by the size of the collection and the kind of
-// names.
+// BenchmarkDraw measures one draw, or several, in a read or an entry of its own, by the size of the collection and the
+// kind of names.
 func BenchmarkDraw(b *testing.B) {
+	calls := []string{"srandmember s", "hrandfield h", "zrandmember z", "zrandmember z -10", "zrandmember z -100",
+		"zrandmember z 10", "spop s"}
 	for _, size := range []int{100, 1000, 100_000, 1_000_000} {
 		for _, kind := range []string{"user:%d", "%016x"} {
 			var d *region // one for all that follow, made when the first of them runs
@@ -310,11 +356,12 @@ func BenchmarkDraw(b *testing.B) {
 					names = append(names, fmt.Sprintf(kind, n))
 				}
 				d.makeOf(names)
-				if err := d.e.Flush(); err != nil {
+				if err := d.e.FlushAll(context.Background()); err != nil {
 					b.Fatal(err)
 				}
+				d.must(2, "set", "other", "1") // no view is from before the flush
 			}
-			for _, call := range []string{"srandmember s", "hrandfield h", "zrandmember z", "spop s"} {
+			for _, call := range calls {
 				if size == 1_000_000 && kind != "user:%d" {
 					continue
 				}

@@ -347,6 +347,9 @@ func (c *collection) keptScore(score float64) float64 {
 func (w *Writer) insertMember(c *collection, member []byte, score float64) error {
 	w.grow(c, 1)
 	c.outgrow(member)
+	if c.spread() {
+		c.Spread[c.Spread.Part(keys.ElementHash(member))]++ // overflows only on the way to counts in their place
+	}
 	return w.setMember(c, member, score)
 }
 
@@ -381,6 +384,9 @@ func (w *Writer) storeMember(c *collection, member []byte, score float64) error 
 func (w *Writer) eraseMember(c *collection, member []byte, score float64) error {
 	if err := w.erase(c, member); err != nil {
 		return err
+	}
+	if c.spread() {
+		c.Spread[c.Spread.Part(keys.ElementHash(member))]--
 	}
 	return w.deleteScore(c, member, score)
 }

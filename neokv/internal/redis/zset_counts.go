@@ -174,7 +174,7 @@ func countKey(front []byte, kind keys.RankKind, place []byte) []byte {
 
 // countsOf returns what is known of a sorted set's counts, nil if it has no counts.
 func (w *Writer) countsOf(c *collection) (*counted, error) {
-	if !c.old.live || c.renewed || c.old.Size < countUntil {
+	if !c.old.live || c.renewed || c.old.Size < countUntil || c.old.Spread != (keys.Spread{}) {
 		return nil, nil
 	}
 	x := &w.counts
@@ -505,12 +505,12 @@ func (c *collection) group(e *elements, counts []uint64) ([]uint64, error) {
 	return counts, err
 }
 
-// blockAt finds the block that has the member of an index. It returns where the block begins and ends, the index of its
-// first member, and how many members it has. It returns false if there are no counts.
-func (c *collection) blockAt(index uint64) (first, end []byte, at, n uint64, counted bool, err error) {
+// blockAt finds the block that has the member of an index, as a range of places. It returns false if there are no
+// counts.
+func (c *collection) blockAt(index uint64) (s span, counted bool, err error) {
 	e, err := c.countKeys(keys.RankGroup, nil, nil)
 	if err != nil {
-		return nil, nil, 0, 0, false, err
+		return s, false, err
 	}
 	var room [8 * groupBlocks]uint64
 	counts := room[:0]
@@ -518,52 +518,52 @@ func (c *collection) blockAt(index uint64) (first, end []byte, at, n uint64, cou
 search:
 	for ok := e.First(); ok; ok = e.NextPrefix() {
 		if counts, err = c.group(&e, counts[:0]); err != nil {
-			return nil, nil, 0, 0, false, err
+			return s, false, err
 		}
 		counted = true
-		for i, n = range counts {
-			if index < at+n {
-				first = append(first, e.sub()[1:]...)
+		for i, s.n = range counts {
+			if index < s.at+s.n {
+				s.first = append(s.first, e.sub()[1:]...)
 				if e.NextPrefix() {
-					end = append(end, e.sub()[1:]...)
+					s.end = append(s.end, e.sub()[1:]...)
 				}
 				break search
 			}
-			at += n
+			s.at += s.n
 		}
 	}
 	if err := errors.Join(e.Error(), e.Close()); err != nil || !counted {
-		return nil, nil, 0, 0, false, err
+		return s, false, err
 	}
-	if index >= at+n {
-		return nil, nil, 0, 0, false, c.miscounted(at)
+	if index >= s.at+s.n {
+		return s, false, c.miscounted(s.at)
 	}
-	err = c.blocks(first, end, func(begin []byte) bool {
+	err = c.blocks(s.first, s.end, func(begin []byte) bool {
 		if i--; i < 0 {
-			end = append([]byte(nil), begin...)
+			s.end = append([]byte(nil), begin...)
 			return false
 		}
-		first = append(first[:0], begin...)
+		s.first = append(s.first[:0], begin...)
 		return true
 	})
 	if err == nil && i > 0 {
-		err = c.miscounts(first)
+		err = c.miscounts(s.first)
 	}
-	return first, end, at, n, true, err
+	return s, true, err
 }
 
 // toPlace moves an iterator to the member of an index; the caller then goes on to higher indexes, or with rev to lower
 // ones. The iterator's first member is that of index from; with rev its last one is. toPlace returns false if there are
 // no counts.
 func (c *collection) toPlace(e *elements, index, from uint64, rev bool) (ok, counted bool, err error) {
-	first, end, at, n, counted, err := c.blockAt(index)
+	s, counted, err := c.blockAt(index)
 	if err != nil || !counted {
 		return false, false, err
 	}
 	if rev {
-		last := min(at+n-1, from)
-		if end != nil {
-			ok = e.SeekLT(c.in(keys.ZSetScore, end))
+		last := min(s.at+s.n-1, from)
+		if s.end != nil {
+			ok = e.SeekLT(c.in(keys.ZSetScore, s.end))
 		} else {
 			ok = e.Last()
 		}
@@ -572,42 +572,11 @@ func (c *collection) toPlace(e *elements, index, from uint64, rev bool) (ok, cou
 		}
 		return ok, true, nil
 	}
-	at = max(at, from)
-	for ok = e.SeekGE(c.in(keys.ZSetScore, first)); ok && at < index; at++ {
+	at := max(s.at, from)
+	for ok = e.SeekGE(c.in(keys.ZSetScore, s.first)); ok && at < index; at++ {
 		ok = e.Next()
 	}
 	return ok, true, nil
-}
-
-// toRank moves an iterator over all members to the one of a rank, from the nearer end of its block or, if there are no
-// counts, of the sorted set.
-func (c *collection) toRank(e *elements, rank uint64) (ok bool, err error) {
-	var first, end []byte
-	at, n := uint64(0), c.Size
-	if c.Size >= countUntil {
-		first, end, at, n, ok, err = c.blockAt(rank)
-		if err != nil {
-			return false, err
-		}
-		if !ok {
-			at, n = 0, c.Size
-		}
-	}
-	if rank-at >= n/2 {
-		if end != nil {
-			ok = e.SeekLT(c.in(keys.ZSetScore, end))
-		} else {
-			ok = e.Last()
-		}
-		for n += at - 1; ok && n > rank; n-- {
-			ok = e.Prev()
-		}
-		return ok, nil
-	}
-	for ok = e.SeekGE(c.in(keys.ZSetScore, first)); ok && at < rank; at++ {
-		ok = e.Next()
-	}
-	return ok, nil
 }
 
 // miscounts is the error of counts that are wrong.
@@ -622,12 +591,32 @@ func (w *Writer) closeCounts(c *collection) error {
 	case err != nil:
 		return err
 	case s != nil && c.Size < countUntil:
-		return w.dropCounts(c)
+		if err := w.dropCounts(c); err != nil {
+			return err
+		}
 	case s == nil && c.Size > countFrom:
+		c.Spread = keys.Spread{}
 		return w.makeCounts(c)
+	case s != nil:
+		return nil
+	}
+	switch {
+	case c.Size <= pickExact:
+		c.Spread = keys.Spread{}
+	case !c.spread():
+		return c.each(nil, func(member, _ []byte) bool {
+			c.Spread[c.Spread.Part(keys.ElementHash(member))]++
+			return true
+		})
 	}
 	return nil
 }
+
+// spread reports whether a sorted set has its members counted by their hashes.
+func (c *collection) spread() bool { return c.Spread != keys.Spread{} }
+
+// ranked reports whether a sorted set has counts, unless a command is about to change that.
+func (c *collection) ranked() bool { return c.Type == keys.ZSet && c.Size > pickExact && !c.spread() }
 
 // dropCounts deletes all counts of a version.
 func (w *Writer) dropCounts(c *collection) error {

@@ -98,6 +98,15 @@ func (d *region) ranked() (all map[string]map[string]float64, orders map[string]
 		front := string(keys.AppendCollection(nil, keys.ZSetRank, slot, []byte(user), m.Version))
 		has := got[front]
 		delete(got, front)
+		var spread keys.Spread
+		if has == nil && len(scores) > pickExact {
+			for member := range scores {
+				spread[keys.ElementHash([]byte(member))>>28]++
+			}
+		}
+		if m.Spread != spread {
+			d.t.Errorf("%q, %d members: by hash %d, want %d", user, len(scores), m.Spread, spread)
+		}
 		if has == nil && len(scores) <= countFrom {
 			continue
 		}
