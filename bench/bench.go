@@ -513,7 +513,7 @@ func (r *run) measure(ctx context.Context, s *results.Summary, pace func(*loadGr
 		return err
 	}
 	s.Generator = r.clock.since(r.began)
-	s.Generator.Late = lateness(late)
+	s.Generator.Late = latencyOf(late)
 	s.Warnings = r.warnings(s, measured)
 	if feed != nil {
 		if text := feed.warning(); text != "" {

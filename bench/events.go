@@ -194,9 +194,10 @@ func (o *Options) checkEvents() (wrong problems) {
 		case !o.Groups[i].Rate.Open():
 			wrong.check(false, "at %s %s: group %s is a closed loop, which has no rate", e.At, e.Do, o.Groups[i].Name)
 		default:
-			wrong.check(o.Groups[i].Rate.poisson || !e.rate.poisson,
-				"at %s %s: the starts of group %s are even and stay so; give it a rate with poisson", e.At, e.Do,
-				o.Groups[i].Name)
+			wrong.check(e.rate.spread == even || e.rate.spread == o.Groups[i].Rate.spread,
+				"at %s %s: the starts of group %s are %s and stay so; give it a rate with %s", e.At, e.Do, o.Groups[i].Name,
+				map[spread]string{even: "even", jitter: "with jitter", poisson: "random"}[o.Groups[i].Rate.spread],
+				e.rate.spread)
 		}
 	}
 	return wrong

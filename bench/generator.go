@@ -61,9 +61,9 @@ func (c generatorClock) since(before generatorClock) (l results.GeneratorLoad) {
 	return l
 }
 
-// lateness returns how late operations left.
-func lateness(late results.Distribution) *results.Latency {
-	if l := late.Latency(false); l.Known() {
+// latencyOf returns the figures of a distribution, nil if that is empty.
+func latencyOf(d results.Distribution) *results.Latency {
+	if l := d.Latency(false); l.Known() {
 		return &l
 	}
 	return nil
@@ -75,6 +75,7 @@ const (
 	busyGenerator = 0.9  // share of the cores that the generator may use
 	lateGenerator = time.Millisecond
 	reachedRate   = 0.99 // share of the offered operations that ended
+	manyWaited    = 0.01 // share of the operations that waited for a free client
 	mostlyMisses  = 0.5
 )
 
@@ -97,9 +98,14 @@ func saturation(l results.GeneratorLoad, inProcess bool, cores int) (warnings []
 // doubts says what of a group's figures may not be what the user wanted.
 func doubts(open bool, ops []workloads.Op, g results.GroupStats) (warnings []string) {
 	l := g.Ledger
-	if ended := l.OK + l.Errors + l.Unknown; open && float64(ended) < reachedRate*float64(l.Offered) {
+	waited := float64(g.Waited) / float64(max(1, l.Offered))
+	switch ended := l.OK + l.Errors + l.Unknown; {
+	case open && float64(ended) < reachedRate*float64(l.Offered):
 		warnings = append(warnings, fmt.Sprintf("%s: the rate was not reached: of %s operations that were due %s ended",
 			g.Name, results.Count(l.Offered), results.Count(ended)))
+	case open && waited >= manyWaited:
+		warnings = append(warnings, fmt.Sprintf("%s: %.0f %% of the operations were due while all clients were busy, "+
+			"and waited until one was free: with more clients response times may be lower", g.Name, 100*waited))
 	}
 	var reads, misses int64
 	meant := 0.0 // to miss

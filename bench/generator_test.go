@@ -73,17 +73,20 @@ func TestWarnings(t *testing.T) {
 		rate     string
 		ledger   results.Ledger
 		misses   int64
+		waited   int64
 		want     string
 	}{
-		{"good", get, "100", results.Ledger{Offered: 1000, OK: 1000}, 400, ""},
-		{"closed", get, "", results.Ledger{Offered: 1000, OK: 900, InFlight: 100}, 0, ""},
-		{"too fast", get, "100", results.Ledger{Offered: 1000, OK: 980, Dropped: 20}, 0,
+		{"good", get, "100", results.Ledger{Offered: 1000, OK: 1000}, 400, 9, ""},
+		{"closed", get, "", results.Ledger{Offered: 1000, OK: 900, InFlight: 100}, 0, 0, ""},
+		{"too fast", get, "100", results.Ledger{Offered: 1000, OK: 980, Dropped: 20}, 0, 900,
 			"get: the rate was not reached: of 1,000 operations that were due 980 ended"},
-		{"errors count", get, "100", results.Ledger{Offered: 1000, OK: 500, Errors: 500}, 0, ""},
-		{"misses", get, "100", results.Ledger{Offered: 1000, OK: 1000}, 600, "get: 60 % of the reads found nothing"},
-		{"meant to miss", absent, "100", results.Ledger{Offered: 1000, OK: 1000}, 1000, ""},
+		{"errors count", get, "100", results.Ledger{Offered: 1000, OK: 500, Errors: 500}, 0, 0, ""},
+		{"misses", get, "100", results.Ledger{Offered: 1000, OK: 1000}, 600, 0, "get: 60 % of the reads found nothing"},
+		{"few clients", get, "100", results.Ledger{Offered: 1000, OK: 1000}, 0, 120,
+			"get: 12 % of the operations were due while all clients were busy"},
+		{"meant to miss", absent, "100", results.Ledger{Offered: 1000, OK: 1000}, 1000, 0, ""},
 	} {
-		g := results.GroupStats{Name: "get", Ledger: c.ledger, Ops: []results.OpStats{
+		g := results.GroupStats{Name: "get", Ledger: c.ledger, Waited: c.waited, Ops: []results.OpStats{
 			{Name: "get", Count: c.ledger.OK, Misses: c.misses}}}
 		got := strings.Join(doubts(c.rate != "", c.workload.Ops, g), "\n")
 		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {

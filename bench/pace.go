@@ -2,7 +2,6 @@ package bench
 
 import (
 	"cmp"
-	"container/heap"
 	"errors"
 	"fmt"
 	"math"
@@ -11,6 +10,8 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -19,15 +20,24 @@ import (
 // closed loop. Nothing changes a Pace.
 //
 // The plan is a function over time, the number of operations that are due by then. An operation starts where this
-// function reaches its number. Random starts put the sums of exponential gaps in the place of numbers: that is a
-// Poisson process of the same rate, also of a rate that changes (Devroye, "Non-Uniform Random Variate Generation",
-// chapter VI, theorem 1.4). Each client has gaps of its own, as many times longer as there are clients, since the sum
-// of Poisson processes is one of the sum of their rates.
+// function reaches its number. With jitter a random part of 1 is added to each number, so an operation starts anywhere
+// between its even start and the next one. Random starts put the sums of exponential gaps in the place of numbers: that
+// is a Poisson process of the same rate, also of a rate that changes (Devroye, "Non-Uniform Random Variate Generation",
+// chapter VI, theorem 1.4).
 type Pace struct {
-	text    string
-	poisson bool
-	parts   []pacePart // in the order of time; the last has no end
+	text   string
+	spread spread
+	parts  []pacePart // in the order of time; the last has no end
 }
+
+// spread says how starts lie about the rate of a plan. It is the word that stands in front of the plan.
+type spread string
+
+const (
+	even    spread = ""
+	jitter  spread = "jitter"
+	poisson spread = "poisson"
+)
 
 // pacePart is a part of a plan in which the rate is constant or changes evenly.
 type pacePart struct {
@@ -39,7 +49,7 @@ type pacePart struct {
 
 // PaceForms says which texts ParsePace takes.
 const PaceForms = "N per second, ramp A..B TIME, or steps A..B by N every TIME, with poisson in front for random " +
-	"starts; 0 for a closed loop"
+	"starts, jitter for starts that are even but for a random part of their gap; 0 for a closed loop"
 
 const wantPace = "want " + PaceForms
 
@@ -60,13 +70,13 @@ func Steady(rate float64) Pace {
 }
 
 // ParsePace reads a plan: a rate such as 20000, 0 for a closed loop, `ramp 1000..20000 60s`, or `steps 1000..20000 by
-// 1000 every 10s`. When a ramp or the steps are over their last rate stays. With `poisson` in front the starts are
-// random. The plan prints as it was typed.
+// 1000 every 10s`. When a ramp or the steps are over their last rate stays. With `poisson` or `jitter` in front the
+// starts are random. The plan prints as it was typed.
 func ParsePace(text string) (Pace, error) {
 	words := strings.Fields(text)
 	p := Pace{text: strings.Join(words, " ")}
-	if len(words) > 0 && words[0] == "poisson" {
-		p.poisson, words = true, words[1:]
+	if len(words) > 0 && (words[0] == string(poisson) || words[0] == string(jitter)) {
+		p.spread, words = spread(words[0]), words[1:]
 	}
 	var err error
 	switch {
@@ -74,7 +84,7 @@ func ParsePace(text string) (Pace, error) {
 		var rate float64
 		if rate, err = parseRate(words[0]); rate > 0 {
 			p.parts = []pacePart{{rate: rate}}
-		} else if p.poisson && err == nil {
+		} else if p.spread != even && err == nil {
 			err = errors.New("a closed loop has no arrivals")
 		}
 	case len(words) == 3 && words[0] == "ramp":
@@ -172,7 +182,16 @@ func (p Pace) first() Pace {
 	if !p.Open() {
 		return p
 	}
-	return Pace{text: p.text, poisson: p.poisson, parts: []pacePart{{rate: p.parts[0].rate}}}
+	return Pace{text: p.text, spread: p.spread, parts: []pacePart{{rate: p.parts[0].rate}}}
+}
+
+// atRate returns the plan of a constant rate, with starts spread as those of p are.
+func (p Pace) atRate(rate float64) Pace {
+	q := Steady(rate)
+	if q.spread = p.spread; q.spread != even && q.Open() {
+		q.text = string(q.spread) + " " + q.text
+	}
+	return q
 }
 
 // then returns the plan that is p up to an instant, and q from there on. Starts are random if they are in p.
@@ -225,68 +244,123 @@ func (p *Pace) at(due float64) time.Duration {
 	return never
 }
 
-// timetable is a plan for the clients of a group over a phase, whatever the target does. Of evenly spaced starts,
-// client c of k has those of the operations c, c+k, c+2k and so on. A client skips no operation. If it falls behind it
-// sends late; response time shows that, as it counts from the intended start.
+// timetable is a plan for the clients of a group over a phase, whatever the target does. No start is left out. If no
+// client is free an operation leaves late; response time shows that, as it counts from the intended start.
 type timetable struct {
 	Pace
-	length  time.Duration // nothing starts then or later
-	clients int
-	seed    uint64 // of random starts
+	length time.Duration // nothing starts then or later
+	seed   uint64        // of random starts
 }
 
-// clientStarts are the intended starts of one client, in order.
-type clientStarts struct {
+// starts goes through the intended starts of a timetable, in order.
+type starts struct {
 	table *timetable
 	rng   *rand.Rand // nil if starts are even
-	due   float64    // how many operations of all clients are due at the next start
+	n     float64    // operations before this one; of random starts the sum of the gaps so far
 	at    time.Duration
 }
 
-// client returns the starts of one client.
-func (t *timetable) client(i int) clientStarts {
-	s := clientStarts{table: t, due: float64(i)}
-	if t.poisson { // the generators of requests have the numbers upwards from 0
-		s.rng = rand.New(rand.NewPCG(t.seed, ^uint64(i)))
-		s.due = s.gap()
+func (t *timetable) starts() starts {
+	s := starts{table: t}
+	if t.spread != even { // the generators of requests have the numbers upwards from 0
+		s.rng = rand.New(rand.NewPCG(t.seed, math.MaxUint64))
 	}
-	s.at = t.at(s.due)
+	if t.spread == poisson {
+		s.n = s.rng.ExpFloat64()
+	}
+	s.place()
 	return s
 }
 
-// next returns the next start, since the beginning of the phase, and whether there is one.
-func (s *clientStarts) next() (time.Duration, bool) { return s.at, s.at < s.table.length }
-
-func (s *clientStarts) advance() {
-	s.due += s.gap()
-	s.at = s.table.at(s.due)
-}
-
-// gap returns the next gap, in operations of all clients.
-func (s *clientStarts) gap() float64 {
-	if s.rng == nil {
-		return float64(s.table.clients)
+func (s *starts) advance() {
+	if s.table.spread == poisson {
+		s.n += s.rng.ExpFloat64()
+	} else {
+		s.n++
 	}
-	return s.rng.ExpFloat64() * float64(s.table.clients)
+	s.place()
 }
 
-// dueCounter counts the starts of all clients together as time goes on.
+// place sets when the present operation starts.
+func (s *starts) place() {
+	due := s.n
+	if s.table.spread == jitter {
+		due += s.rng.Float64()
+	}
+	s.at = s.table.at(due)
+}
+
+// startsAhead is how many starts clients find computed. It bounds how long they wait for the one that computes more.
+const startsAhead = 128
+
+// sharedStarts hands each start of a timetable to one client, in order: to the first that asks. Clients share no lock,
+// but each time that startsAhead have been taken: they take places in a chunk by its counter.
+type sharedStarts struct {
+	chunk atomic.Pointer[startChunk]
+	mu    sync.Mutex // over rest
+	rest  starts     // behind the chunk
+}
+
+type startChunk struct {
+	taken atomic.Int64 // may be more than there are
+	at    [startsAhead]time.Duration
+}
+
+func newSharedStarts(t *timetable) *sharedStarts {
+	s := &sharedStarts{rest: t.starts()}
+	s.more(nil)
+	return s
+}
+
+// more puts the next chunk in the place of one that has been taken.
+func (s *sharedStarts) more(taken *startChunk) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.chunk.Load() != taken {
+		return
+	}
+	c := new(startChunk)
+	for i := range c.at {
+		c.at[i] = s.rest.at
+		s.rest.advance()
+	}
+	s.chunk.Store(c)
+}
+
+// take takes the next start.
+func (s *sharedStarts) take() time.Duration {
+	for {
+		c := s.chunk.Load()
+		if i := c.taken.Add(1) - 1; i < startsAhead {
+			return c.at[i]
+		}
+		s.more(c)
+	}
+}
+
+// takeDue takes the next start if it is not after an instant.
+func (s *sharedStarts) takeDue(by time.Duration) (at time.Duration, ok bool) {
+	for {
+		c := s.chunk.Load()
+		switch i := c.taken.Load(); {
+		case i >= startsAhead:
+			s.more(c)
+		case c.at[i] > by:
+			return 0, false
+		case c.taken.CompareAndSwap(i, i+1):
+			return c.at[i], true
+		}
+	}
+}
+
+// dueCounter counts starts as time goes on.
 type dueCounter struct {
 	table *timetable
 	n     int64
-	heap  startHeap // of random starts, the next one first
+	ahead starts // of random starts, the first that is not counted
 }
 
-func newDueCounter(t *timetable) *dueCounter {
-	d := &dueCounter{table: t}
-	if t.poisson {
-		for i := range t.clients {
-			d.heap = append(d.heap, t.client(i))
-		}
-		heap.Init(&d.heap)
-	}
-	return d
-}
+func newDueCounter(t *timetable) *dueCounter { return &dueCounter{table: t, ahead: t.starts()} }
 
 // upTo returns how many operations have a start at or before an instant. The instants of calls must not go back.
 func (d *dueCounter) upTo(at time.Duration) int64 {
@@ -294,10 +368,9 @@ func (d *dueCounter) upTo(at time.Duration) int64 {
 	if at < 0 {
 		return 0
 	}
-	if d.heap != nil {
-		for ; d.heap[0].at <= at; d.n++ {
-			d.heap[0].advance()
-			heap.Fix(&d.heap, 0)
+	if d.table.spread != even {
+		for ; d.ahead.at <= at; d.ahead.advance() {
+			d.n++
 		}
 		return d.n
 	}
@@ -314,17 +387,8 @@ func (d *dueCounter) upTo(at time.Duration) int64 {
 
 // next returns the first start behind those that upTo has counted.
 func (d *dueCounter) next() time.Duration {
-	if d.heap != nil {
-		return d.heap[0].at
+	if d.table.spread != even {
+		return d.ahead.at
 	}
 	return d.table.at(float64(d.n))
 }
-
-// startHeap implements heap.Interface.
-type startHeap []clientStarts
-
-func (h startHeap) Len() int           { return len(h) }
-func (h startHeap) Less(i, j int) bool { return h[i].at < h[j].at }
-func (h startHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *startHeap) Push(any)          { panic("a heap of all clients does not grow") }
-func (h *startHeap) Pop() any          { panic("a heap of all clients does not shrink") }

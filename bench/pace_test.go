@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -79,7 +80,8 @@ func TestPaceTimes(t *testing.T) {
 
 func TestPaceText(t *testing.T) {
 	for _, text := range []string{"0", "20000", "0.5", "2e4", "poisson 20000", "ramp 1000..20000 60s",
-		"poisson ramp 0..20000 1m30s", "steps 1000..20000 by 1000 every 10s", "poisson steps 20..1 by 1 every 100ms"} {
+		"poisson ramp 0..20000 1m30s", "steps 1000..20000 by 1000 every 10s", "poisson steps 20..1 by 1 every 100ms",
+		"jitter 500"} {
 		p, err := ParsePace(text)
 		if err != nil || p.String() != text || p.Open() != (text != "0") {
 			t.Errorf("%q: prints %q, open loop %v, %v", text, p, p.Open(), err)
@@ -96,6 +98,8 @@ func TestPaceText(t *testing.T) {
 		{"2e8", "want 0 to 1e+08"},
 		{"poisson", "want N per second"},
 		{"poisson 0", "no arrivals"},
+		{"jitter 0", "no arrivals"},
+		{"poisson jitter 5", "want N per second"},
 		{"ramp 1..2", "want N per second"},
 		{"ramp 1 10s", "two rates A..B"},
 		{"ramp 5..5 10s", "two different rates"},
@@ -140,13 +144,13 @@ func TestPaceChanges(t *testing.T) {
 	}
 }
 
-// Whatever the plan, the counter counts exactly the starts of all clients, and no two evenly spaced starts coincide.
+// Whatever the plan, the counter counts exactly the starts, and no two evenly spaced starts coincide.
 func TestPaceAgreesWithItself(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	for range 300 {
 		rate := func() float64 { return rng.Float64() * []float64{1, 1000, 20_000}[rng.IntN(3)] }
-		p := pace([]string{"", "poisson "}[rng.IntN(2)] + []string{
+		p := pace([]string{"", "poisson ", "jitter "}[rng.IntN(3)] + []string{
 			fmt.Sprint(rate()),
 			fmt.Sprintf("ramp %g..%g %dms", rate(), rate(), 1+rng.IntN(4000)),
 			fmt.Sprintf("steps %g..%g by %g every %dms", rate(), rate(), 10+rate(), 1+rng.IntN(1000)),
@@ -154,33 +158,78 @@ func TestPaceAgreesWithItself(t *testing.T) {
 		if rng.IntN(2) == 0 {
 			p = p.then(time.Duration(rng.Int64N(int64(2*time.Second))), Steady(rate()))
 		}
-		table := &timetable{Pace: p, length: 2 * time.Second, clients: 1 + rng.IntN(9), seed: seed}
-		var starts []time.Duration
-		for i := range table.clients {
-			last := time.Duration(-1)
-			for s := table.client(i); ; s.advance() {
-				at, ok := s.next()
-				if !ok {
-					break
-				}
-				if at < last || at == last && !p.poisson {
-					t.Fatalf("seed %d: %s: client %d: %s after %s", seed, p, i, at, last)
-				}
-				last = at
-				starts = append(starts, at)
+		table := &timetable{Pace: p, length: 2 * time.Second, seed: seed}
+		var list []time.Duration
+		for s := table.starts(); s.at < table.length; s.advance() {
+			if n := len(list); n > 0 && (s.at < list[n-1] || s.at == list[n-1] && p.spread == even) {
+				t.Fatalf("seed %d: %s: %s after %s", seed, p, s.at, list[n-1])
 			}
+			list = append(list, s.at)
 		}
-		slices.Sort(starts)
 		counter := newDueCounter(table)
 		for at := time.Duration(0); at < 3*time.Second; at += time.Duration(rng.Int64N(int64(500 * time.Millisecond))) {
-			want, _ := slices.BinarySearch(starts, at+1)
+			want, _ := slices.BinarySearch(list, at+1)
 			if n := counter.upTo(at); n != int64(want) {
 				t.Fatalf("seed %d: %s: %d due by %s, want %d", seed, p, n, at, want)
 			}
-			if next := counter.next(); want < len(starts) && next != starts[want] {
-				t.Fatalf("seed %d: %s: after %s the next start is %s, want %s", seed, p, at, next, starts[want])
+			if next := counter.next(); want < len(list) && next != list[want] {
+				t.Fatalf("seed %d: %s: after %s the next start is %s, want %s", seed, p, at, next, list[want])
 			}
 		}
+	}
+}
+
+// Each start goes to one client, whichever asks, and in order.
+func TestSharedStarts(t *testing.T) {
+	table := &timetable{Pace: pace("poisson 10000"), length: time.Second, seed: 1}
+	var want []time.Duration
+	for s := table.starts(); s.at < table.length; s.advance() {
+		want = append(want, s.at)
+	}
+	shared := newSharedStarts(table)
+	taken := make([][]time.Duration, 8)
+	var all sync.WaitGroup
+	for i := range taken {
+		all.Go(func() {
+			for at, ok := time.Duration(0), true; at < table.length; {
+				if i%2 == 0 {
+					at, ok = shared.take(), true
+				} else if at, ok = shared.takeDue(table.length - 1); !ok {
+					return
+				}
+				if at < table.length {
+					taken[i] = append(taken[i], at)
+				}
+			}
+		})
+	}
+	all.Wait()
+	for i, list := range taken {
+		if !slices.IsSorted(list) {
+			t.Errorf("client %d takes starts out of order", i)
+		}
+	}
+	got := slices.Concat(taken...)
+	if slices.Sort(got); !slices.Equal(got, want) {
+		t.Errorf("%d starts were taken, want each of %d once", len(got), len(want))
+	}
+	shared = newSharedStarts(table)
+	if at, ok := shared.takeDue(want[0] - 1); ok {
+		t.Errorf("took the start of %s before it was due", at)
+	}
+}
+
+// Starts with jitter lie each in a gap of its own, anywhere.
+func TestJitter(t *testing.T) {
+	table := &timetable{Pace: pace("jitter 1000"), length: 10 * time.Second, seed: 1}
+	n, sum, least, most := 0, 0.0, 1.0, 0.0
+	for s := table.starts(); s.at < table.length; s.advance() {
+		part := s.at.Seconds()*1000 - float64(n)
+		n, sum, least, most = n+1, sum+part, min(least, part), max(most, part)
+	}
+	if mean := sum / float64(n); n != 10_000 || least < -1e-5 || least > 0.001 || most > 1 || most < 0.999 ||
+		math.Abs(mean-0.5) > 0.0116 { // four standard deviations
+		t.Errorf("%d starts, from %g to %g of their gap, on average at %g", n, least, most, mean)
 	}
 }
 
@@ -214,48 +263,59 @@ func kolmogorov(values []float64) float64 {
 	return d * math.Sqrt(n)
 }
 
-// Random starts are a Poisson process: the gaps of all clients together are exponential, however many clients there are
-// and however the rate changes. Even starts would not pass.
+// Random starts are a Poisson process: the gaps are exponential, however the rate changes. Even starts would not pass,
+// nor would those with jitter.
 func TestPoissonArrivals(t *testing.T) {
 	const critical = 1.628
 	for i, text := range []string{"poisson 1000", "poisson ramp 100..2000 10s",
 		"poisson steps 500..1500 by 500 every 3s"} {
-		for _, clients := range []int{1, 7, 100} {
-			table := &timetable{Pace: pace(text), length: 10 * time.Second, clients: clients, seed: uint64(i)}
-			g := gaps(table)
-			if want := table.dueBy(10); math.Abs(float64(len(g))-want) > 4*math.Sqrt(want) {
-				t.Errorf("%s, %d clients: %d operations, want about %g", text, clients, len(g), want)
-			}
-			if d := kolmogorov(g); d > critical {
-				t.Errorf("%s, %d clients: the gaps are not exponential: %.2f, want at most %g", text, clients, d, critical)
-			}
+		table := &timetable{Pace: pace(text), length: 10 * time.Second, seed: uint64(i)}
+		g := gaps(table)
+		if want := table.dueBy(10); math.Abs(float64(len(g))-want) > 4*math.Sqrt(want) {
+			t.Errorf("%s: %d operations, want about %g", text, len(g), want)
+		}
+		if d := kolmogorov(g); d > critical {
+			t.Errorf("%s: the gaps are not exponential: %.2f, want at most %g", text, d, critical)
 		}
 	}
-	if d := kolmogorov(gaps(&timetable{Pace: pace("1000"), length: 10 * time.Second})); d < 10*critical {
-		t.Errorf("even starts pass for random ones: %.2f", d)
+	for _, text := range []string{"1000", "jitter 1000"} {
+		if d := kolmogorov(gaps(&timetable{Pace: pace(text), length: 10 * time.Second})); d < 5*critical {
+			t.Errorf("starts of %s pass for random ones: %.2f", text, d)
+		}
 	}
-	// Clients have streams of their own, which another seed changes.
-	seen := map[time.Duration]bool{}
-	for seed := range uint64(3) {
-		table := &timetable{Pace: pace("poisson 1000"), length: time.Second, clients: 100, seed: seed}
-		for i := range table.clients {
-			s := table.client(i)
-			if seen[s.at] {
-				t.Fatalf("seed %d: client %d starts as another one", seed, i)
-			}
-			seen[s.at] = true
+	for _, text := range []string{"poisson 1000", "jitter 1000"} {
+		table := timetable{Pace: pace(text), length: time.Second, seed: 1}
+		other := table
+		if other.seed = 2; table.starts().at == other.starts().at {
+			t.Errorf("%s: another seed begins with the same start, %s", text, table.starts().at)
 		}
 	}
 }
 
-// A client finds its next start without allocating.
+// The next start is found without allocating.
 func TestStartsDoNotAllocate(t *testing.T) {
-	for _, text := range []string{"1e6", "poisson ramp 1..1e6 1s", "poisson steps 1..1e6 by 1000 every 1ms"} {
-		table := &timetable{Pace: pace(text), length: time.Hour, clients: 3}
-		s := table.client(1)
+	for _, text := range []string{"1e6", "jitter 1e6", "poisson ramp 1..1e6 1s",
+		"poisson steps 1..1e6 by 1000 every 1ms"} {
+		table := &timetable{Pace: pace(text), length: time.Hour}
+		s := table.starts()
 		if n := testing.AllocsPerRun(100, s.advance); n > 0 {
 			t.Errorf("%s: %g allocations for a start", text, n)
 		}
+	}
+}
+
+// BenchmarkSharedStarts is what clients on all cores pay for a start.
+func BenchmarkSharedStarts(b *testing.B) {
+	for _, text := range []string{"1e6", "poisson 1e6"} {
+		b.Run(text, func(b *testing.B) {
+			shared := newSharedStarts(&timetable{Pace: pace(text), length: time.Hour})
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					shared.take()
+				}
+			})
+		})
 	}
 }
 
@@ -268,10 +328,10 @@ func FuzzForms(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		if p, err := ParsePace(text); err == nil {
 			again, err := ParsePace(p.String())
-			if err != nil || !slices.Equal(again.parts, p.parts) || again.poisson != p.poisson {
+			if err != nil || !slices.Equal(again.parts, p.parts) || again.spread != p.spread {
 				t.Errorf("%q prints %q, which is %+v, %v", text, p, again, err)
 			}
-			if at := newDueCounter(&timetable{Pace: p, length: time.Second, clients: 1}); p.Open() && at.next() < 0 {
+			if at := newDueCounter(&timetable{Pace: p, length: time.Second}); p.Open() && at.next() < 0 {
 				t.Errorf("%q: the first start is %s", text, at.next())
 			}
 		}

@@ -35,6 +35,8 @@ type phaseSegment struct {
 type segmentLoad struct {
 	ops   []workloads.Op // nil: nothing
 	table *timetable     // of an open loop, else nil
+	// shared hands the starts of the table to the clients.
+	shared *sharedStarts
 }
 
 const (
@@ -53,7 +55,8 @@ func (r *run) timed(name string, length time.Duration, pace func(*loadGroup) Pac
 	for _, g := range r.groups {
 		l := segmentLoad{ops: g.workload.Ops}
 		if p := pace(g); p.Open() {
-			l.table = &timetable{Pace: p, length: length, clients: g.o.Clients, seed: r.o.Seed + salt(g.number)}
+			l.table = &timetable{Pace: p, length: length, seed: r.o.Seed + salt(g.number)}
+			l.shared = newSharedStarts(l.table)
 		}
 		seg.loads = append(seg.loads, l)
 	}
@@ -347,7 +350,7 @@ func (r *run) second(seg *phaseSegment, from, now time.Duration, clock generator
 	iv.Events = r.events(r.reported)
 	r.reported += len(iv.Events)
 	iv.Generator = clock.since(r.clock)
-	iv.Generator.Late, r.clock = lateness(late), clock
+	iv.Generator.Late, r.clock = latencyOf(late), clock
 	r.span.add(iv.Work, iv.Events)
 	if seg.name == results.PhaseRun {
 		r.measured.add(iv.Work, nil)
@@ -394,7 +397,7 @@ func (r *run) report(seg *phaseSegment, from, tick, now time.Duration, lastSecon
 		}
 		iv.Work, iv.Events = r.span.work, r.span.events
 		iv.Generator = r.clock.since(r.spanClock)
-		iv.Generator.Late = lateness(late)
+		iv.Generator.Late = latencyOf(late)
 	}
 	for _, g := range r.groups {
 		g.beginInterval()

@@ -16,11 +16,13 @@ type tally struct {
 	ops                  []opTally     // by operation
 	errors               map[string]int64
 	moved, asked, resent int64
-	begun                int64                // operations that the worker took up
-	dropped              int64                // operations that it gave up before it sent them
-	answers              int64                // without errors
-	serviceSum           time.Duration        // of the answers
-	late                 results.Distribution // how late operations left whose worker was free
+	begun                int64         // operations that the worker took up
+	dropped              int64         // operations that it gave up before it sent them
+	answers              int64         // without errors
+	serviceSum           time.Duration // of the answers
+	// Of an open loop: how long operations waited until a worker was free, if none was when they were due; and how late
+	// the others left.
+	waited, late results.Distribution
 	// held is how many operations the worker had taken up that had not ended, at its last word; -1 without one.
 	held int64
 }
@@ -47,9 +49,6 @@ func (t *tally) add(op uint8, service, response time.Duration, miss bool) {
 		o.misses++
 	}
 }
-
-// left counts an operation that left late by some time, though its worker was free.
-func (t *tally) left(late time.Duration) { t.late.Answer(late) }
 
 // fail counts a failed operation. The times are those that it had waited: service is negative if it was not sent, and
 // response in a closed loop.
@@ -102,6 +101,7 @@ func (t *tally) merge(from *tally) {
 	t.answers += from.answers
 	t.serviceSum += from.serviceSum
 	t.late.Merge(from.late)
+	t.waited.Merge(from.waited)
 	t.dropped += from.dropped
 }
 
@@ -122,6 +122,7 @@ func (t *tally) reset() {
 		o.response.Reset()
 	}
 	t.late.Reset()
+	t.waited.Reset()
 	clear(t.errors)
 	t.answers, t.serviceSum = 0, 0
 	t.moved, t.asked, t.resent, t.begun, t.dropped, t.held = 0, 0, 0, 0, 0, -1
@@ -158,6 +159,8 @@ func (t *tally) stats(ops []workloads.Op, seconds float64) results.GroupStats {
 		}
 	}
 	g.Ledger.OK, g.Ledger.Offered, g.Ledger.Dropped = g.Total.Count, t.begun, t.dropped
+	g.Waited, _ = t.waited.Count()
+	g.Wait = latencyOf(t.waited)
 	return g
 }
 

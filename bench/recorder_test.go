@@ -37,8 +37,8 @@ func TestTallyMerge(t *testing.T) {
 				continue
 			}
 			miss := rng.IntN(5) == 0
-			part.left(service)
-			whole.left(service)
+			part.late.Answer(service)
+			whole.late.Answer(service)
 			part.add(op, service, 2*service, miss)
 			whole.add(op, service, 2*service, miss)
 		}

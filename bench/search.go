@@ -93,15 +93,6 @@ func threeDigits(rate float64) float64 {
 	return rounded
 }
 
-// atRate returns the plan of the first group at a rate, with starts even or random as the user asked.
-func (g *loadGroup) atRate(rate float64) Pace {
-	p := Steady(rate)
-	if p.poisson = g.o.Rate.poisson; p.poisson {
-		p.text = "poisson " + p.text
-	}
-	return p
-}
-
 // paces returns the plans of all groups if the first has this one.
 func (r *run) paces(first Pace) func(*loadGroup) Pace {
 	return func(g *loadGroup) Pace {
@@ -116,7 +107,7 @@ func (r *run) paces(first Pace) func(*loadGroup) Pace {
 // goes before, the first time all of the warm-up.
 func (r *run) try(ctx context.Context, c *results.Curve, rate float64) (*results.Step, error) {
 	g, length := r.groups[0], r.o.Search.Step
-	pace := g.atRate(rate)
+	pace := g.o.Rate.atRate(rate)
 	step := r.timed(results.PhaseStep, length, r.paces(pace))
 	warmup := r.timed(results.PhaseWarmup, length/5, r.paces(pace.first()))
 	if len(c.Rows) == 0 && r.o.Warmup > 0 {
@@ -233,7 +224,7 @@ func (r *run) confirm(ctx context.Context, s *results.Summary) error {
 	defer r.mark(s.Curve)
 	for rate, try := s.Curve.Best, 0; try < confirmations; rate, try = threeDigits(rate*lowerRate), try+1 {
 		s.Curve.Measured = rate
-		if err := r.measure(ctx, s, r.paces(r.groups[0].atRate(rate))); err != nil || ctx.Err() != nil {
+		if err := r.measure(ctx, s, r.paces(r.groups[0].o.Rate.atRate(rate))); err != nil || ctx.Err() != nil {
 			return err
 		}
 		why := r.judge(rate)

@@ -514,8 +514,8 @@ func TestLoadRepeatsFailures(t *testing.T) {
 	})
 }
 
-// The generator closes its connections when a step ends with an operation in flight. The next step begins with new ones,
-// for which no operation waits, and the target has no errors for it.
+// The generator closes its connections when a step ends with an operation in flight. The next step begins with new
+// ones, for which no operation waits, and the target has no errors for it.
 func TestStepsBeginConnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory(nil)
@@ -540,16 +540,17 @@ func TestStepsBeginConnected(t *testing.T) {
 		}
 		for _, row := range s.Curve.Rows {
 			if row.Ledger.InFlight == 0 || row.Ledger.Errors+row.Ledger.Unknown > 0 {
-				t.Errorf("at %g: %+v, errors %v; want operations in flight, and no errors", row.Rate, row.Ledger, row.Kinds)
+				t.Errorf("at %g: %+v, errors %v; want operations in flight, and no errors", row.Rate, row.Ledger,
+					row.Kinds)
 			}
 		}
 		m.delay = func(time.Duration) time.Duration { return time.Millisecond }
 		if s, _, err = inBubble(t, m, t.Context(), Options{
 			Groups:   []GroupOptions{{Workload: "set", Clients: 20, Rate: Steady(1000), Records: 10}},
 			Duration: time.Second,
-		}); err != nil || s.Groups[0].Total.Response.Max > 2000 {
+		}); err != nil || s.Groups[0].Total.Response.Max.US > 2000 {
 			t.Errorf("%v: an operation took %d us, want 1000: the first ones wait for connections", err,
-				s.Groups[0].Total.Response.Max)
+				s.Groups[0].Total.Response.Max.US)
 		}
 	})
 }

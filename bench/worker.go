@@ -45,11 +45,14 @@ type worker struct {
 	kinds  map[string]string
 
 	segment *phaseSegment // in which it takes operations up
-	starts  clientStarts  // of the segment, in an open loop
 	held    int64         // operations of the segment that it has taken up and that have not ended
 	seen    int64         // the same when the collector last asked; the collector's own
 
-	free, woke time.Duration // of an open loop: when the batch before had ended, and when this one began
+	// Of an open loop: the start that the worker has taken and for which it waits, since the beginning of the segment;
+	// when the batch before had ended; and when this one began.
+	start      time.Duration
+	taken      bool
+	free, woke time.Duration
 }
 
 // sentOp is one operation of a batch.
@@ -201,8 +204,9 @@ func (w *worker) closed() {
 	w.abandon(nil)
 }
 
-// opened sends each operation when it is due. Operations that have become due meanwhile go with it, up to the length of
-// a pipeline.
+// opened sends operations when they are due: each time the next one that no other worker of the group has taken. So an
+// operation waits only while all workers are busy. Operations that have become due meanwhile go with it, up to the
+// length of a pipeline.
 func (w *worker) opened() {
 	size := w.batchSize(w.group.o.Pipeline, w.group.src.RequestBytes())
 	for w.free = w.run.now(); ; {
@@ -212,23 +216,25 @@ func (w *worker) opened() {
 			w.giveUp(seg)
 			return
 		}
-		at, ok := w.starts.next()
-		if wait := seg.start + at - now; (!ok || wait > 0) && !w.waiting() {
+		full := w.begin(size)
+		// A worker with operations to send takes no start that it would have to wait for: another one may be free then.
+		for !full && w.due(seg, now, len(w.batch) == 0 && !w.waiting()) {
+			full = w.draw(seg.start+w.start, size)
+			w.taken = false
+		}
+		if len(w.batch) == 0 && !w.waiting() {
+			wait := seg.start + w.start - now
 			switch {
-			case !ok && seg.next == nil:
+			case w.start < seg.length:
+			case seg.next == nil:
 				return
-			case !ok:
+			default:
 				wait = never
 			}
 			w.rest(seg, wait)
 			continue
 		}
 		w.woke = now
-		for full := w.begin(size); !full && ok && seg.start+at <= now; {
-			full = w.draw(seg.start+at, size)
-			w.starts.advance()
-			at, ok = w.starts.next()
-		}
 		w.settle()
 		w.exchange()
 		w.count()
@@ -236,7 +242,20 @@ func (w *worker) opened() {
 	}
 }
 
-// giveUp drops the operations that were due when the run stopped and that the worker has not taken up.
+// due reports whether the worker has taken a start that is due. If it has none it takes the next one; unless early is
+// set, only if that is due.
+func (w *worker) due(seg *phaseSegment, now time.Duration, early bool) bool {
+	switch shared := seg.loads[w.group.number].shared; {
+	case w.taken:
+	case early:
+		w.start, w.taken = shared.take(), true
+	default:
+		w.start, w.taken = shared.takeDue(min(now-seg.start, seg.length-1))
+	}
+	return w.taken && w.start < seg.length && seg.start+w.start <= now
+}
+
+// giveUp drops the operations that were due when the run stopped and that no worker has taken up.
 func (w *worker) giveUp(seg *phaseSegment) {
 	<-w.run.stop
 	t := w.rec.begin()
@@ -246,9 +265,9 @@ func (w *worker) giveUp(seg *phaseSegment) {
 		}
 	}
 	w.abandon(drop)
-	for at, ok := w.starts.next(); ok && seg.start+at <= w.run.halted; at, ok = w.starts.next() {
-		drop(uint8(w.gen.Pick()), seg.start+at)
-		w.starts.advance()
+	for w.due(seg, w.run.halted, true) {
+		w.taken = false
+		drop(uint8(w.gen.Pick()), seg.start+w.start)
 	}
 	w.rec.end()
 }
@@ -260,10 +279,7 @@ func (w *worker) enter() *phaseSegment {
 		w.rec.end()
 		if seg != w.segment {
 			w.abandon(nil)
-			w.segment, w.held = seg, 0
-			if table := seg.loads[w.group.number].table; table != nil {
-				w.starts = table.client(w.number)
-			}
+			w.segment, w.held, w.taken = seg, 0, false
 		}
 	}
 	return w.segment
@@ -278,8 +294,11 @@ func (w *worker) take() {
 		t.begun += int64(len(w.batch))
 		t.held = w.held
 		for i := range w.batch {
-			if p := &w.batch[i]; p.planned >= w.free {
-				t.left(w.woke - p.planned)
+			switch p := &w.batch[i]; {
+			case p.planned >= w.free:
+				t.late.Answer(w.woke - p.planned)
+			case p.planned >= 0:
+				t.waited.Answer(w.free - p.planned)
 			}
 		}
 	}
@@ -605,11 +624,6 @@ func (w *worker) count() {
 	}
 	if own {
 		t.held = w.held
-		for i := range w.batch {
-			if p := &w.batch[i]; p.planned >= w.free {
-				t.left(w.woke - p.planned)
-			}
-		}
 	}
 	w.rec.end()
 }

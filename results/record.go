@@ -229,6 +229,10 @@ type GroupStats struct {
 	Incidents
 	Ops   []OpStats `json:"ops"`
 	Total OpStats   `json:"total"`
+	// Waited counts the operations of an open loop that were due while all clients were busy. Wait is how long these
+	// waited until one was free, which their response times have in them.
+	Waited int64    `json:"waited,omitempty"`
+	Wait   *Latency `json:"wait,omitempty"`
 }
 
 // Ledger says where operations went. Of a whole run, Offered = OK + Errors + Unknown + Dropped + InFlight. Of an

@@ -24,7 +24,8 @@ func PrintTable(w io.Writer, h Header, s Summary) error {
 			load = h.Groups[i]
 		}
 		if s.Curve != nil && s.Curve.Measured > 0 && i == 0 {
-			load.Rate = strconv.FormatFloat(s.Curve.Measured, 'f', -1, 64)
+			spread, _ := spreadOf(load.Rate)
+			load.Rate = spread + strconv.FormatFloat(s.Curve.Measured, 'f', -1, 64)
 		}
 		name := ""
 		if len(s.Groups) > 1 {
@@ -166,12 +167,26 @@ func title(g ClientGroup, name, loop string) string {
 	return text
 }
 
+// spreads are the words in front of a plan that say how its starts are spread, and what tables say for them.
+var spreads = map[string]string{"poisson ": ", Poisson", "jitter ": ", with jitter"}
+
+// spreadOf splits a plan behind the word in front of it, if there is one.
+func spreadOf(plan string) (word, rest string) {
+	for word := range spreads {
+		if rest, ok := strings.CutPrefix(plan, word); ok {
+			return word, rest
+		}
+	}
+	return "", plan
+}
+
 // rate prints a plan, with commas and a unit if it is a plain number.
 func rate(plan string) string {
+	word, plan := spreadOf(plan)
 	if n, err := strconv.ParseInt(plan, 10, 64); err == nil {
-		return Count(n) + " ops/s"
+		plan = Count(n) + " ops/s"
 	}
-	return plan
+	return plan + spreads[word]
 }
 
 // Where says on what was measured, and whether the data would have survived a power failure: the first line.
@@ -269,6 +284,10 @@ func (g *GroupSummary) Notes() []string {
 	l := g.Ledger
 	add("operations: %s offered = %s ok + %s failed + %s unknown + %s dropped + %s in flight", Count(l.Offered),
 		Count(l.OK), Count(l.Errors), Count(l.Unknown), Count(l.Dropped), Count(l.InFlight))
+	if w := g.Wait; w != nil {
+		add("all clients busy: %s of them waited until one was free, p50 %s, p99 %s, max %s", Count(g.Waited),
+			w.P50, w.P99, w.Max)
+	}
 	for _, op := range g.Ops {
 		if op.Misses > 0 && !op.Reads {
 			add("%s: %s answered null or empty", op.Name, Count(op.Misses))
