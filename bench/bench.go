@@ -212,14 +212,20 @@ func (o Options) complete() (Options, error) {
 	if o.Search != nil {
 		search := *o.Search
 		o.Search = &search
-		search.Step = cmp.Or(search.Step, usualStep)
+		search.Step, search.MaxStep = cmp.Or(search.Step, usualStep), cmp.Or(search.MaxStep, usualMaxStep)
 		wrong.check(search.Step >= 100*time.Millisecond && search.Step <= time.Hour, "step: %s, want 100ms to 1h",
 			search.Step)
+		wrong.check(search.MaxStep >= search.Step && search.MaxStep <= maxDuration,
+			"max step: %s, want %s, the step, to %.0fh", search.MaxStep, search.Step, maxDuration.Hours())
 		wrong.check(search.Curve || len(search.SLO.terms) > 0, "slo: none given, want %s", SLOForms)
 		if len(o.Groups) > 0 {
 			rate := o.Groups[0].Rate
 			wrong.check(!rate.ramps() && (search.Curve || len(rate.parts) <= 1),
 				"rate %q: a search takes N, where it begins; a curve takes steps", rate.String())
+			if rates := search.rates(rate); len(rates) > 0 {
+				text := search.tooLong(slices.Min(rates))
+				wrong.check(text == "", "slo: %s: give it a higher rate to begin with, or a longer max step", text)
+			}
 		}
 	}
 	o.Events = slices.Clone(o.Events)
@@ -453,7 +459,7 @@ func (r *run) phases(ctx context.Context) (s results.Summary, err error) {
 		return s, nil
 	}
 	if r.o.Search == nil {
-		err = r.measure(ctx, &s, r.withEvents)
+		err = r.measure(ctx, &s, r.o.Duration, r.withEvents)
 	} else {
 		s.Curve = &results.Curve{SLO: r.o.Search.SLO.String()}
 		before, rate := r.readGenerator(), 0.0
@@ -489,9 +495,9 @@ func (r *run) warmup(pace func(*loadGroup) Pace) *phaseSegment {
 	return seg
 }
 
-// measure runs the warm-up and the measured part, and adds the figures to the summary.
-func (r *run) measure(ctx context.Context, s *results.Summary, pace func(*loadGroup) Pace) error {
-	measured := r.timed(results.PhaseRun, r.o.Duration, pace)
+// measure runs the warm-up and the measured part of some length, and adds the figures to the summary.
+func (r *run) measure(ctx context.Context, s *results.Summary, length time.Duration, pace func(*loadGroup) Pace) error {
+	measured := r.timed(results.PhaseRun, length, pace)
 	feed := r.groups[0].feed
 	if feed != nil {
 		measured.items = uint64(feed.facts.Commands)

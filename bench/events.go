@@ -195,7 +195,8 @@ func (o *Options) checkEvents() (wrong problems) {
 			wrong.check(false, "at %s %s: group %s is a closed loop, which has no rate", e.At, e.Do, o.Groups[i].Name)
 		default:
 			wrong.check(e.rate.spread == even || e.rate.spread == o.Groups[i].Rate.spread,
-				"at %s %s: the starts of group %s are %s and stay so; give it a rate with %s", e.At, e.Do, o.Groups[i].Name,
+				"at %s %s: the starts of group %s are %s and stay so; give it a rate with %s", e.At, e.Do,
+				o.Groups[i].Name,
 				map[spread]string{even: "even", jitter: "with jitter", poisson: "random"}[o.Groups[i].Rate.spread],
 				e.rate.spread)
 		}

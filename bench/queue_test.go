@@ -19,7 +19,10 @@ func TestOpenLoopIsOneQueue(t *testing.T) {
 	for _, c := range []struct {
 		clients int
 		pace    string
-	}{{1, "poisson 700"}, {2, "poisson 900"}, {20, "poisson 900"}, {3, "poisson 2700"}, {2, "jitter 1900"}, {7, "5000"}} {
+	}{
+		{1, "poisson 700"}, {2, "poisson 900"}, {20, "poisson 900"}, {3, "poisson 2700"}, {2, "jitter 1900"},
+		{7, "5000"},
+	} {
 		t.Run(fmt.Sprintf("%s by %d", c.pace, c.clients), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := newMemory(func(time.Duration) time.Duration { return service })
@@ -33,7 +36,7 @@ func TestOpenLoopIsOneQueue(t *testing.T) {
 				adds(t, s, rec)
 				table := timetable{Pace: pace(c.pace), length: length, seed: seed}
 				var response, wait results.Distribution
-				free := make([]time.Duration, c.clients) // when each operation before ended, by its number modulo clients
+				free := make([]time.Duration, c.clients) // when the last operations ended, by number modulo clients
 				n := 0
 				for x := table.starts(); x.at < length; x.advance() {
 					if f := free[n%c.clients]; f > x.at {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"neokv.dev/results"
@@ -16,8 +18,10 @@ import (
 // schedule and the SLO is not broken. It then measures at that rate, to confirm it.
 type RateSearch struct {
 	SLO   SLO
-	Curve bool          // try rates over the whole range instead, and measure nothing else
-	Step  time.Duration // how long a rate is tried; 0 is three seconds
+	Curve bool // try rates over the whole range instead, and measure nothing else
+	// Step is how long a rate is tried at least; 0 is three seconds. A step lasts until ten operations lie beyond the
+	// highest percentile of the SLO, but not longer than MaxStep; 0 is a minute.
+	Step, MaxStep time.Duration
 }
 
 // String says what the search looks for; "" for none.
@@ -37,9 +41,12 @@ func (s *RateSearch) String() string {
 }
 
 const (
-	usualStep = 3 * time.Second
+	usualStep    = 3 * time.Second
+	usualMaxStep = time.Minute
+	// beyond is how many operations lie beyond a percentile that is judged.
+	beyond = 10
 	// firstRate is where a search begins if the group has no rate.
-	firstRate = 1000
+	firstRate = 1000.0
 	// closeEnough is the ratio of the lowest rate that does not hold to the highest that does at which a search ends.
 	closeEnough = 1.05
 	// lowerRate is what a rate is multiplied with if a run does not confirm it. After a number of runs the search gives
@@ -103,13 +110,64 @@ func (r *run) paces(first Pace) func(*loadGroup) Pace {
 	}
 }
 
+// rates returns the rates that are known beforehand, by the plan of the first group: where a search begins, or all of a
+// curve.
+func (s *RateSearch) rates(plan Pace) (rates []float64) {
+	for _, part := range plan.parts {
+		rates = append(rates, part.rate)
+	}
+	if rates == nil && !s.Curve {
+		rates = []float64{firstRate}
+	}
+	return rates
+}
+
+// needs returns the highest percentile of the SLO, "" if that has none, and how many operations it needs.
+func (s SLO) needs() (name string, operations int) {
+	for _, t := range s.terms {
+		if t.percentile <= 0 || t.percentile >= 100 {
+			continue
+		}
+		if n := int(math.Ceil(beyond/(1-t.percentile/100) - 1e-6)); n > operations {
+			name, _, _ = strings.Cut(t.text, "<")
+			operations = n
+		}
+	}
+	return name, operations
+}
+
+// tooLong says what is wrong with a rate that would have to be tried for longer than a step may last, "" if nothing is.
+func (s *RateSearch) tooLong(rate float64) string {
+	name, operations := s.SLO.needs()
+	if seconds := float64(operations) / rate; seconds > s.MaxStep.Seconds() {
+		length := time.Duration(seconds * float64(time.Second)).Round(100 * time.Millisecond)
+		return fmt.Sprintf("for %d operations beyond %s a step at %s/s would have to last %s, and it lasts %s at most",
+			beyond, name, results.Count(int64(rate+0.5)), length, s.MaxStep)
+	}
+	return ""
+}
+
+// stepLength returns how long a plan of the first group must be followed to be judged.
+func (r *run) stepLength(p Pace) time.Duration {
+	_, operations := r.o.Search.SLO.needs()
+	if !p.Open() || operations == 0 || r.o.Search.tooLong(p.parts[0].rate) != "" {
+		return r.o.Search.Step
+	}
+	x := (&timetable{Pace: p, seed: r.o.Seed + salt(0)}).starts()
+	for range operations - 1 {
+		x.advance()
+	}
+	return max(r.o.Search.Step, x.at+1)
+}
+
 // try sends at a rate for a step, 0 in a closed loop, and adds what came of it to the curve. A little of the same load
 // goes before, the first time all of the warm-up.
 func (r *run) try(ctx context.Context, c *results.Curve, rate float64) (*results.Step, error) {
-	g, length := r.groups[0], r.o.Search.Step
+	g := r.groups[0]
 	pace := g.o.Rate.atRate(rate)
+	length := r.stepLength(pace)
 	step := r.timed(results.PhaseStep, length, r.paces(pace))
-	warmup := r.timed(results.PhaseWarmup, length/5, r.paces(pace.first()))
+	warmup := r.timed(results.PhaseWarmup, r.o.Search.Step/5, r.paces(pace.first()))
 	if len(c.Rows) == 0 && r.o.Warmup > 0 {
 		warmup = r.warmup(r.paces(pace.first()))
 	}
@@ -133,13 +191,24 @@ func (r *run) judge(rate float64) string {
 	why := r.o.Search.SLO.broken(g.total.all(), g.sum)
 	behind := float64(g.backlog) / float64(max(1, g.sum.Offered))
 	v := rateVerdict{lags: behind > lagging, breaks: why != "", saturates: behind > saturated}
-	if r.verdicts[rate] = v; v.lags {
-		if why != "" {
-			why += "; "
+	r.verdicts[rate] = v
+	var whys []string
+	add := func(is bool, format string, args ...any) {
+		if is {
+			whys = append(whys, fmt.Sprintf(format, args...))
 		}
-		why += fmt.Sprintf("%.0f %% not sent in time", 100*behind)
 	}
-	return why
+	add(v.breaks, "%s", why)
+	add(v.lags, "%.0f %% not sent in time", 100*behind)
+	if whys == nil {
+		return ""
+	}
+	waited, _ := g.total.waited.Count()
+	share := float64(waited) / float64(max(1, g.sum.Offered))
+	add(share >= manyWaited, "%.0f %% waited for a free client", 100*share)
+	late := g.total.late.AtMost(99)
+	add(late >= lateGenerator, "the generator was late by p99 %s", results.Micros(late.Microseconds()))
+	return strings.Join(whys, "; ")
 }
 
 // mark sets the rates of the curve from which on it lags, breaks the SLO, and saturates. If a higher rate did not, a
@@ -165,11 +234,12 @@ func (r *run) mark(c *results.Curve) {
 // findMax looks for the highest rate that holds. A rate that does not hold has a second try, since a short step can
 // fall into a pause of the machine.
 func (r *run) findMax(ctx context.Context, c *results.Curve) error {
-	rate := float64(firstRate)
-	if p := r.groups[0].o.Rate; p.Open() {
-		rate = p.parts[0].rate
-	}
+	rate := r.o.Search.rates(r.groups[0].o.Rate)[0]
 	for b := (bracket{}); rate > 0; rate = b.next() {
+		if why := r.o.Search.tooLong(rate); why != "" {
+			c.Stopped = why
+			return nil
+		}
 		step, err := r.try(ctx, c, rate)
 		if err == nil && step.Why != "" && ctx.Err() == nil {
 			step, err = r.try(ctx, c, rate)
@@ -179,6 +249,12 @@ func (r *run) findMax(ctx context.Context, c *results.Curve) error {
 		}
 		b.add(rate, step.Why == "")
 		c.Best = b.low
+		if step.Why != "" {
+			c.Above, c.Stopped = rate, step.Why
+		}
+	}
+	if c.Above == 0 {
+		c.Stopped = fmt.Sprintf("bench sends at most %s/s", results.Count(maxRate))
 	}
 	return nil
 }
@@ -186,10 +262,7 @@ func (r *run) findMax(ctx context.Context, c *results.Curve) error {
 // curve tries rates over the whole range: those of a plan of steps, else twelve up to 1.2 times what a closed loop
 // gives.
 func (r *run) curve(ctx context.Context, c *results.Curve) error {
-	var rates []float64
-	for _, part := range r.groups[0].o.Rate.parts {
-		rates = append(rates, part.rate)
-	}
+	rates := r.o.Search.rates(r.groups[0].o.Rate)
 	if rates == nil {
 		closed, err := r.try(ctx, c, 0)
 		if err != nil || ctx.Err() != nil {
@@ -224,7 +297,9 @@ func (r *run) confirm(ctx context.Context, s *results.Summary) error {
 	defer r.mark(s.Curve)
 	for rate, try := s.Curve.Best, 0; try < confirmations; rate, try = threeDigits(rate*lowerRate), try+1 {
 		s.Curve.Measured = rate
-		if err := r.measure(ctx, s, r.paces(r.groups[0].o.Rate.atRate(rate))); err != nil || ctx.Err() != nil {
+		pace := r.groups[0].o.Rate.atRate(rate)
+		length := max(r.o.Duration, r.stepLength(pace))
+		if err := r.measure(ctx, s, length, r.paces(pace)); err != nil || ctx.Err() != nil {
 			return err
 		}
 		why := r.judge(rate)
@@ -232,6 +307,7 @@ func (r *run) confirm(ctx context.Context, s *results.Summary) error {
 			s.Curve.Best, s.Curve.Confirmed = rate, true
 			return nil
 		}
+		s.Curve.Above, s.Curve.Stopped = rate, why
 		s.Curve.Rows = append(s.Curve.Rows, results.Step{Rate: rate, Seconds: s.Seconds,
 			GroupStats: s.Groups[0].GroupStats, Why: why})
 	}

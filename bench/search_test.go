@@ -133,6 +133,15 @@ func TestFindMax(t *testing.T) {
 		if !c.Confirmed || c.Best < 780 || c.Best > 960 || c.Measured != c.Best || c.Breaks <= c.Best || c.SLO != "p99<20ms" {
 			t.Errorf("best %g, confirmed %v, measured at %g, breaks at %g", c.Best, c.Confirmed, c.Measured, c.Breaks)
 		}
+		if c.Above <= c.Best || c.Above > 1.3*c.Best || !strings.Contains(c.Stopped, "want p99<20ms") {
+			t.Errorf("the limit lies between %g and %g, %q", c.Best, c.Above, c.Stopped)
+		}
+		for _, row := range c.Rows {
+			if row.Ledger.Offered < 1000 || row.Seconds < 3 {
+				t.Errorf("%d operations in %g s at %g/s, want ten beyond p99", row.Ledger.Offered, row.Seconds,
+					row.Rate)
+			}
+		}
 		g := s.Groups[0]
 		if off := float64(g.Total.Count)/(5*c.Best) - 1; off < -0.1 || off > 0.1 || g.Total.Response.P99.US >= 20_000 ||
 			s.Groups[1].Total.Count != 50 {
@@ -150,7 +159,9 @@ func TestFindMax(t *testing.T) {
 		}
 		var table strings.Builder
 		if err := results.PrintTable(&table, rec.Header, s); err != nil || !strings.Contains(table.String(),
-			"highest rate that holds p99<20ms: ") || !strings.Contains(table.String(), ", confirmed by the run") {
+			"highest rate that holds p99<20ms: ") ||
+			!strings.Contains(table.String(), ", confirmed by the run; the limit lies between") ||
+			!strings.Contains(table.String(), " ops/s, Poisson; 100 records") {
 			t.Errorf("%v\n%s", err, table.String())
 		}
 	})
@@ -167,8 +178,11 @@ func TestFindMaxOfNone(t *testing.T) {
 			Groups:   []GroupOptions{{Workload: "set", Clients: 20, Records: 100}},
 			Duration: 5 * time.Second, Search: &RateSearch{SLO: slo("p99<5ms"), Step: time.Second},
 		})
-		if c := s.Curve; err != nil || c.Best != 0 || c.Confirmed || s.Seconds != 0 || len(c.Rows) < 10 || c.Breaks > 1 {
-			t.Errorf("%v: best %g, %d steps, breaks at %g", err, c.Best, len(c.Rows), c.Breaks)
+		// A step of 1000 operations may last a minute.
+		const stopped = "for 10 operations beyond p99 a step at 16/s would have to last 1m4s, and it lasts 1m0s at most"
+		if c := s.Curve; err != nil || c.Best != 0 || c.Confirmed || s.Seconds != 0 || len(c.Rows) != 12 ||
+			c.Breaks != 31.25 || c.Stopped != stopped {
+			t.Errorf("%v: best %g, %d steps, breaks at %g: %s", err, c.Best, len(c.Rows), c.Breaks, c.Stopped)
 		}
 	})
 }
@@ -286,6 +300,12 @@ func TestSearchRefused(t *testing.T) {
 		{RateSearch{SLO: slo("max<1s")}, "ramp 1..2 1s", `rate "ramp 1..2 1s"`},
 		{RateSearch{SLO: slo("max<1s")}, "steps 1..2 by 1 every 1s", `rate "steps 1..2`},
 		{RateSearch{Curve: true}, "ramp 1..2 1s", `rate "ramp 1..2 1s"`},
+		{RateSearch{SLO: slo("max<1s"), Step: 2 * time.Second, MaxStep: time.Second}, "0",
+			"max step: 1s, want 2s, the step, to"},
+		{RateSearch{SLO: slo("p50<1ms,p99.99<1s")}, "0", "slo: for 10 operations beyond p99.99 a step at 1,000/s " +
+			"would have to last 1m40s, and it lasts 1m0s at most: give it a higher rate"},
+		{RateSearch{SLO: slo("p99<1s"), Curve: true}, "steps 10..20 by 10 every 1s",
+			"a step at 10/s would have to last 1m40s"},
 	} {
 		o := usual(Options{Groups: []GroupOptions{{Workload: "set", Rate: pace(c.rate)}}, Search: &c.search})
 		if err := o.Check(); err == nil || !strings.Contains(err.Error(), c.says) {

@@ -30,15 +30,36 @@ func (c *Curve) lines() []string {
 	if marks != nil {
 		below = append(below, "curve: "+strings.Join(marks, ", "))
 	}
-	best := "highest rate that holds " + c.SLO + ": "
-	switch {
-	case c.Best > 0 && c.Confirmed:
-		below = append(below, fmt.Sprintf("%s%s/s, confirmed by the run", best, Count(int64(c.Best+0.5))))
-	case c.Best > 0:
-		below = append(below, fmt.Sprintf("%s%s/s, not confirmed", best, Count(int64(c.Best+0.5))))
-	}
+	below = append(below, c.found()...)
 	if below != nil {
 		out = append(append(out, ""), below...)
 	}
 	return out
+}
+
+// found says what a search for the highest rate has found.
+func (c *Curve) found() (lines []string) {
+	perSecond := func(rate float64) string { return Count(int64(rate+0.5)) + "/s" }
+	if c.Best > 0 {
+		text := fmt.Sprintf("highest rate that holds %s: %s", c.SLO, perSecond(c.Best))
+		if c.Confirmed {
+			text += ", confirmed by the run"
+		} else {
+			text += ", not confirmed"
+		}
+		if c.Above > 0 {
+			text += fmt.Sprintf("; the limit lies between %s and %s", perSecond(c.Best), perSecond(c.Above))
+		}
+		lines = append(lines, text)
+	} else if c.Stopped != "" {
+		lines = append(lines, "no rate that was tried holds "+c.SLO)
+	}
+	switch {
+	case c.Stopped == "":
+	case c.Above > 0:
+		lines = append(lines, fmt.Sprintf("what does not hold at %s: %s", perSecond(c.Above), c.Stopped))
+	default:
+		lines = append(lines, "what ended the search: "+c.Stopped)
+	}
+	return lines
 }

@@ -389,6 +389,10 @@ type Curve struct {
 	// it, too.
 	Best      float64 `json:"best,omitempty"`
 	Confirmed bool    `json:"confirmed,omitempty"`
+	// Above is the lowest rate above Best that a search found not to hold; 0 if there is none. Stopped says why it went
+	// no higher than Best, or, without a Best, no lower.
+	Above   float64 `json:"above,omitempty"`
+	Stopped string  `json:"stopped,omitempty"`
 	// Measured is the rate of the measured part, 0 without one.
 	Measured float64 `json:"measured,omitempty"`
 }

@@ -41,7 +41,7 @@ type benchFlags struct {
 
 	findMax, curve bool
 	slo            string
-	step           time.Duration
+	step, maxStep  time.Duration
 }
 
 func benchCommand(p process) *cobra.Command {
@@ -97,7 +97,10 @@ keeps what was measured. A workload is one of these, which neokv workloads descr
 	flags.BoolVar(&f.curve, "curve", false,
 		"latencies at twelve rates up to 1.2 times what a closed loop gives, or at those of --rate 'steps ...'")
 	flags.StringVar(&f.slo, "slo", "", "`conditions` that a rate must hold: "+bench.SLOForms)
-	flags.DurationVar(&f.step, "step", 0, "how long --find-max and --curve try a rate (default 3s)")
+	flags.DurationVar(&f.step, "step", 0,
+		"how long --find-max and --curve try a rate at least (default 3s); a step goes on until ten operations lie "+
+			"beyond the highest percentile of --slo")
+	flags.DurationVar(&f.maxStep, "max-step", 0, "how long a step may last at most (default 1m0s)")
 	for _, name := range []string{"workload", "clients", "pipeline", "rate", "duration", "warmup", "records",
 		"elements",
 		"value-size", "seed"} {
@@ -219,6 +222,9 @@ func load(ctx context.Context, p process, plain bool, o bench.Options, out *resu
 		return &usageError{err.Error()}
 	case err == nil && s.Interrupted:
 		return errors.New("interrupted")
+	}
+	if err == nil && o.Search != nil && !o.Search.Curve && s.Curve != nil && !s.Curve.Confirmed {
+		err = fmt.Errorf("no rate that holds %s was confirmed", o.Search.SLO)
 	}
 	for _, e := range s.Events {
 		if e.Error != "" {

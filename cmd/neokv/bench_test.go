@@ -233,7 +233,8 @@ func TestBenchRefuses(t *testing.T) {
 		}},
 		{[]string{"--at", "5s kill 1", "--at", "soon FLUSHALL", "--schedule", "bad.yaml", "--slo", "p99>1s"}, []string{
 			`at "soon FLUSHALL": time "soon"`,
-			`bad.yaml:3: time ""`, `slo "p99>1s": want pN<TIME`, "--slo and --step are for --find-max and --curve",
+			`bad.yaml:3: time ""`, `slo "p99>1s": want pN<TIME`,
+			"--slo, --step and --max-step are for --find-max and --curve",
 		}},
 		{[]string{"--at", "5s kill", "--at", "6s kill 1,9", "--at", "7s disk 2 hung", "--at", "8s split 1 16384"}, []string{
 			`at 5s fault "kill": no stores`, `at 6s fault "kill 1,9": there is no store 9; want 1 to 3`,
@@ -306,8 +307,10 @@ func TestBenchFindMax(t *testing.T) {
 	}
 	out := filepath.Join(t.TempDir(), "max.jsonl")
 	got := neokvRun(t, nil, append([]string{"bench", "--mem", "--workload", "set", "--rate", "50", "--out", out,
-		"--find-max", "--slo", "p50<1us", "--step", "100ms"}, short...)...)
-	if got.status != statusDone || !strings.Contains(got.stdout, "want p50<1us") {
+		"--find-max", "--slo", "max<1us", "--step", "100ms"}, short...)...)
+	if got.status != statusFailed || !strings.Contains(got.stdout, "want max<1us") ||
+		!strings.Contains(got.stdout, "\nno rate that was tried holds max<1us\n") ||
+		!strings.Contains(got.stderr, "no rate that holds max<1us was confirmed") {
 		t.Fatalf("status %d, stdout\n%s\nstderr %q", got.status, got.stdout, got.stderr)
 	}
 	c := readResult(t, got.stdout).Summary.Curve

@@ -68,7 +68,7 @@ func (f *benchFlags) options(c *cobra.Command, l profiles.LoadKnobs) (bench.Opti
 		o.Events = append(o.Events, events...)
 	}
 	if f.findMax || f.curve {
-		o.Search = &bench.RateSearch{Curve: f.curve, Step: f.step}
+		o.Search = &bench.RateSearch{Curve: f.curve, Step: f.step, MaxStep: f.maxStep}
 	}
 	if f.slo != "" {
 		s, err := bench.ParseSLO(f.slo)
@@ -78,7 +78,8 @@ func (f *benchFlags) options(c *cobra.Command, l profiles.LoadKnobs) (bench.Opti
 		}
 	}
 	wrong.check(!f.findMax || !f.curve, "--find-max and --curve exclude each other")
-	wrong.check(o.Search != nil || f.slo == "" && f.step == 0, "--slo and --step are for --find-max and --curve")
+	wrong.check(o.Search != nil || f.slo == "" && f.step == 0 && f.maxStep == 0,
+		"--slo, --step and --max-step are for --find-max and --curve")
 	wrong.check(!f.findMax || f.slo != "", "--find-max: want --slo, %s", bench.SLOForms)
 	return o, errors.Join(wrong...)
 }
