@@ -247,5 +247,5 @@ func (b *simBatch) add(r simReport) {
 
 // shows reports whether a seed has found the plan's mistake, by the kind of evidence that it should give.
 func (b *simBatch) shows(r simReport) bool {
-	return slices.ContainsFunc(r.Kinds, func(k evidence) bool { return slices.Contains(b.plan.shows, k) })
+	return slices.ContainsFunc(r.Kinds, b.plan.isShown)
 }

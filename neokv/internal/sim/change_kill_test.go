@@ -168,9 +168,7 @@ func (s *sim) killChanging(t *testing.T, change, who string, k int64) (sprung bo
 		}
 	}
 	s.compareReplicas()
-	for _, wrong := range s.h.problems(1) {
-		s.fail(wrong)
-	}
+	s.fail(s.h.check())
 	switch n := len(regions); {
 	case sprung && n != simRegions && n != simRegions+1,
 		!sprung && change == "merge 1" && n != simRegions,

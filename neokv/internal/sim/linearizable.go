@@ -35,14 +35,14 @@ const checkTime = 30 * time.Second
 
 // check returns the first problem of the history, nil if it is linearizable key by key.
 func (h *history) check() error {
-	if all := h.problems(1); len(all) > 0 {
-		return all[0]
+	for err := range h.problems {
+		return err
 	}
 	return nil
 }
 
-// problems checks key by key, and returns a problem of each key that has one, of the first most of these keys.
-func (h *history) problems(most int) (all []error) {
+// problems checks key by key, and yields a problem of each key that has one.
+func (h *history) problems(yield func(error) bool) {
 	byKey := map[string][]*op{}
 	for _, o := range h.ops {
 		if !unchecked(o.key) {
@@ -51,21 +51,21 @@ func (h *history) problems(most int) (all []error) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(byKey)) {
 		ops := byKey[key]
+		var wrong error
 		switch verdict := decide(ops, checkTime); verdict {
 		case porcupine.Ok:
+			continue
 		case porcupine.Illegal:
 			what, first := explain(ops)
-			all = append(all, &wrongKey{key, found(what, "key %s: not linearizable: %s: %s\n%s", key, what, first,
-				upTo(ops, first))})
+			wrong = &wrongKey{key, found(what, "key %s: not linearizable: %s: %s\n%s", key, what, first,
+				upTo(ops, first))}
 		default:
-			all = append(all, fmt.Errorf("key %s: %d operations, verdict %s after %s", key, len(ops), verdict,
-				checkTime))
+			wrong = fmt.Errorf("key %s: %d operations, verdict %s after %s", key, len(ops), verdict, checkTime)
 		}
-		if len(all) == most {
-			break
+		if !yield(wrong) {
+			return
 		}
 	}
-	return all
 }
 
 // wrongKey is the error of a key whose history is not linearizable.

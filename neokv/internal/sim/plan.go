@@ -24,6 +24,9 @@ type finds struct {
 	bound   int        // within so many seeds
 }
 
+// isShown reports whether the mistake shows by evidence of this kind.
+func (f *finds) isShown(k evidence) bool { return slices.Contains(f.shows, k) }
+
 // general is the plan in which everything happens.
 const general = "chaos"
 

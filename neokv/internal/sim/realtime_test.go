@@ -26,6 +26,7 @@ func TestLinearizable(t *testing.T) {
 	}
 	for _, name := range []string{"memory", "tcp"} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // they keep each other from the cores, too
 			x, err := parseScenario(`
 				8 clients, an operation every 2ms
 				reads 3, writes 3, increments 4, counter reads 1, locks 2, unlocks 1, lock reads 1, expiring writes 2,

@@ -94,16 +94,9 @@ func (s *sim) record(p plan, planted bool, d time.Duration, inside func(run func
 		s.run(p, planted, d)
 		close(ended)
 	})
-	picture := ""
-	for _, err := range s.h.problems(8) {
-		s.fail(err)
-		if wrong := new(wrongKey); picture == "" && errors.As(err, &wrong) {
-			picture = strings.TrimSuffix(out.Name(), ".history") + ".html"
-			if err := s.h.picture(wrong.key, picture); err != nil {
-				picture = err.Error()
-			}
-		}
-	}
+	picture := s.checkHistory(strings.TrimSuffix(out.Name(), ".history")+".html", func() bool {
+		return planted && slices.ContainsFunc(s.kinds, p.isShown)
+	})
 	s.fail(s.checkEntries())
 	s.stats.Acknowledged, s.stats.Unknown = s.h.count()
 	s.reachCounted()
@@ -118,6 +111,30 @@ func (s *sim) record(p plan, planted bool, d time.Duration, inside func(run func
 		return nil
 	}
 	return os.Remove(out.Name())
+}
+
+// checkHistory looks for up to eight keys whose histories are wrong, until the run has shown enough: porcupine may take
+// some seconds for such a key. It makes a picture of the first one, and returns its path.
+func (s *sim) checkHistory(path string, enough func() bool) (picture string) {
+	if enough() {
+		return ""
+	}
+	keys := 0
+	for err := range s.h.problems {
+		if s.fail(err); enough() {
+			return picture
+		}
+		if wrong := new(wrongKey); picture == "" && errors.As(err, &wrong) {
+			picture = path
+			if err := s.h.picture(wrong.key, picture); err != nil {
+				picture = err.Error()
+			}
+		}
+		if keys++; keys == 8 {
+			break
+		}
+	}
+	return picture
 }
 
 // beat counts on while time passes for the run.
