@@ -21,7 +21,7 @@ import (
 
 var (
 	compareCalls = flag.Int("compare.calls", 60_000, "random calls of each comparison with redis-server")
-	compareTime  = flag.Duration("compare.time", 10*time.Second,
+	compareTime  = flag.Duration("compare.time", 5*time.Second,
 		"how long TestExploreReplies makes calls of fresh seeds")
 	compareSeed = flag.Uint64("compare.seed", 0, "seed of TestExploreReplies, 0 for a fresh one")
 )
