@@ -111,6 +111,48 @@ func others(t *testing.T, c *Cluster, addr string) (commands []string) {
 	return commands
 }
 
+// awaitLook waits until a server looks at the client of a call, which it does only while the call runs: it reads ahead.
+func awaitLook(t *testing.T, c *Cluster, addr string, client net.Conn, command string) {
+	t.Helper()
+	begin := time.Now()
+	wait := func() {
+		if time.Sleep(time.Millisecond); time.Since(begin) > soon {
+			t.Fatalf("the call has not looked at its client after %s", soon)
+		}
+	}
+	for !slices.Equal(others(t, c, addr), []string{command}) { // the server has not read the call yet
+		wait()
+	}
+	conn, err := c.Dial(t.Context(), addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	replies, asked := bufio.NewReader(conn), 0
+	input := func() (n int) { // what the server has read of others
+		const request = "INFO stats\r\n"
+		if _, err := conn.Write([]byte(request)); err != nil {
+			t.Fatal(err)
+		}
+		asked += len(request)
+		for line := ""; line != "\r\n"; {
+			if line, err = replies.ReadString('\n'); err != nil {
+				t.Fatal(err)
+			}
+			fmt.Sscanf(line, "total_net_input_bytes:%d", &n)
+		}
+		return n - asked
+	}
+	before := input()
+	const more = "PING\r\n"
+	if _, err := client.Write([]byte(more)); err != nil {
+		t.Fatal(err)
+	}
+	for input() < before+len(more) {
+		wait()
+	}
+}
+
 // TestLongReadsEnd: a read that goes on for hours ends when its client is gone, whatever the client has sent behind it,
 // at redis.command_time, and with its store, however that ends.
 func TestLongReadsEnd(t *testing.T) {
@@ -148,9 +190,7 @@ func TestLongReadsEnd(t *testing.T) {
 					})
 					return
 				}
-				for !slices.Equal(others(t, c, addr), []string{strings.ToLower(name)}) { // the store has not got the call
-					time.Sleep(time.Millisecond)
-				}
+				awaitLook(t, c, addr, conn, strings.ToLower(name))
 				if how == "gone behind more" {
 					// More than the server reads ahead, and less than that and what the connection holds.
 					if _, err := conn.Write(bytes.Repeat([]byte("PING\r\n"), 320<<10/6)); err != nil {
@@ -161,7 +201,7 @@ func TestLongReadsEnd(t *testing.T) {
 					switch how {
 					case "gone", "gone behind more":
 						conn.Close()
-						for len(others(t, c, addr)) > 0 {
+						for !t.Failed() && len(others(t, c, addr)) > 0 {
 							time.Sleep(time.Millisecond)
 						}
 					case "close":

@@ -25,7 +25,7 @@ func TestStopsDuringLongCalls(t *testing.T) {
 	p := startProgram(t, "serve", "--profile", "small", "--mem", "--port", "0", "--set", "redis.client_memory=512MiB")
 	ready := p.fields(t)
 	port := func(port string) string { return net.JoinHostPort("127.0.0.1", port) }
-	g := &forms.Generator{Rand: rand.New(rand.NewPCG(seed, 0)), Tag: "{t}", FewKeys: true, Size: 20_000}
+	g := &forms.Generator{Rand: rand.New(rand.NewPCG(seed, 0)), Tag: "{t}", Keys: 48, Size: 20_000}
 	rows := rowsOf(t, port(ready["port"]))
 	for _, row := range rows {
 		g.Commands = append(g.Commands, strings.ReplaceAll(row.Name, " ", "|"))

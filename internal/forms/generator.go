@@ -1,6 +1,7 @@
 package forms
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -18,8 +19,8 @@ type Generator struct {
 	Slot     int
 	// Size is how many elements Load gives the largest keys.
 	Size int
-	// FewKeys keeps costly calls from naming very many collections.
-	FewKeys bool
+	// Keys is how many collections a costly call names, 0 for a few or very many.
+	Keys int
 
 	room   int  // bytes of the present call's next argument
 	costly bool // the present call is to take long
@@ -54,8 +55,8 @@ func (g *Generator) Costly(form string, most int) Call {
 // many is how often a group comes again and again.
 func (g *Generator) many(group string) int {
 	switch {
-	case g.costly && strings.Trim(group, "hezl,") == "" && (g.FewKeys || g.IntN(2) == 0):
-		return 48
+	case g.costly && strings.Trim(group, "hezl,") == "" && (g.Keys > 0 || g.IntN(2) == 0):
+		return cmp.Or(g.Keys, 48)
 	case g.costly:
 		return 1 + g.room/(20*(1+strings.Count(group, ","))) // bytes on the wire
 	case strings.ContainsAny(group, "mv"):
