@@ -18,10 +18,18 @@ import (
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/topology"
+	"neokv.dev/neokv/settings"
 )
 
 // soon is how long these tests wait for what takes a second at most, on a slow day as on any other.
 const soon = time.Minute
+
+// patient returns settings for calls that may take long on a slow day.
+func patient() *settings.Settings {
+	s := small()
+	s.Redis.LeaderlessWait = time.Minute
+	return s
+}
 
 // ended fails the test unless f returns soon.
 func ended(t *testing.T, what string, f func()) {
@@ -164,7 +172,7 @@ func TestLongReadsEnd(t *testing.T) {
 		for _, how := range hows {
 			t.Run(name+"/"+how, func(t *testing.T) {
 				t.Parallel()
-				config := Config{InMemory: true, NoSockets: true, Stores: 1, Replicas: 1, Regions: 1, Settings: small()}
+				config := Config{InMemory: true, NoSockets: true, Stores: 1, Replicas: 1, Regions: 1, Settings: patient()}
 				if how == "time" {
 					config.Settings.Redis.CommandTime = 100 * time.Millisecond
 				}
@@ -228,7 +236,7 @@ func TestRestartAllSideBySide(t *testing.T) {
 		missing.Wait()
 		close(all)
 	}()
-	config := Config{InMemory: true, NoSockets: true, Settings: small()}
+	config := Config{InMemory: true, NoSockets: true, Settings: patient()}
 	config.Hooks = &seam.Hooks{Starting: func(topology.StoreID) {
 		missing.Done()
 		select {
@@ -259,7 +267,7 @@ func TestLongWritesEnd(t *testing.T) {
 			t.Parallel()
 			applying := make(chan struct{})
 			var begun atomic.Int64 // how often the write has begun
-			config := Config{InMemory: true, NoSockets: true, Stores: 1, Replicas: 1, Regions: 1, Settings: small()}
+			config := Config{InMemory: true, NoSockets: true, Stores: 1, Replicas: 1, Regions: 1, Settings: patient()}
 			config.Hooks = &seam.Hooks{Region: region.Hooks{BeforeApply: func(_ topology.StoreID, _ topology.RegionID,
 				_, _ uint64, entry []byte, _ error) {
 				if bytes.Contains(entry, []byte("sunionstore")) && begun.Add(1) == 1 {
