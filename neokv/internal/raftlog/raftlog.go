@@ -16,6 +16,7 @@
 package raftlog
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -405,6 +406,35 @@ func (l *Log) GetSnapshot(shard, id uint64) (pb.Snapshot, error) {
 		err = unmarshal(r.snapshotBytes, &s)
 	}
 	return s, err // no error: these bytes were decoded or encoded before
+}
+
+// End is where the log of a replica ends.
+type End struct {
+	Term  uint64 `json:"term"`
+	Index uint64 `json:"index"`
+}
+
+// Compare compares two ends by Raft's rule for votes: positive if e is of the newer log.
+func (e End) Compare(o End) int {
+	return cmp.Or(cmp.Compare(e.Term, o.Term), cmp.Compare(e.Index, o.Index))
+}
+
+// End returns where the log of a region's replica ends, with what is saved.
+func (l *Log) End(shard uint64) (e End, err error) {
+	r, err := l.lock(shard)
+	if err != nil {
+		return e, err
+	}
+	defer r.mu.Unlock()
+	if n := len(r.terms); n > 0 {
+		return End{Term: r.terms[n-1].term, Index: r.last}, nil
+	}
+	if r.snapshotBytes != nil {
+		var s pb.Snapshot
+		err = unmarshal(r.snapshotBytes, &s)
+		e = End{Term: s.Term, Index: s.Index}
+	}
+	return e, err
 }
 
 // SaveBootstrapInfo begins a replica. It deletes records that an older replica of the region has left. It does not sync,

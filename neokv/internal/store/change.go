@@ -10,6 +10,7 @@ import (
 
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/meta"
+	"neokv.dev/neokv/internal/raftlog"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/topology"
@@ -514,6 +515,7 @@ type boundsAnswer struct {
 	Phase   keys.RegionPhase  `json:"phase"`
 	Change  keys.RegionChange `json:"change"` // the one that is open
 	Applied uint64            `json:"applied"`
+	Log     raftlog.End       `json:"log"`
 	Synced  bool              `json:"synced,omitempty"` // all this is durable
 
 	took time.Duration // to get the answer
@@ -535,7 +537,9 @@ func (s *Store) boundsOn(ctx context.Context, on topology.StoreID, c boundsCall)
 }
 
 func (s *Store) answerBounds(ctx context.Context, c boundsCall) (b boundsAnswer) {
-	b.Runs = s.running(c.Region)
+	if b.Runs = s.running(c.Region); b.Runs {
+		b.Log, _ = s.log.End(uint64(c.Region)) // without it, another one stands for election
+	}
 	r := s.Replica(c.Region)
 	if r == nil && s.Table() != nil { // else the engine may not be open yet
 		if was, err := region.PhaseOf(s.engine, c.Region); err == nil && was == keys.Absorbed {

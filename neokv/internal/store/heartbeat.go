@@ -31,6 +31,9 @@ type message struct {
 	Bounds *boundsCall `json:"bounds,omitempty"`
 	// Change asks the leader of a region for a step of a split or merge; the answer is a changeAnswer.
 	Change *changeCall `json:"change,omitempty"`
+	// Stand asks the store's replica of a region, whose log is the newest, to stand for the first election of a cluster
+	// that starts; not answered.
+	Stand *topology.RegionID `json:"stand,omitempty"`
 	// Order is an order of meta's leader, not answered.
 	Order *schedule.Order `json:"order,omitempty"`
 	// Allocate asks meta's leader for a region id and so many replica ids; the answer is a meta.Allocated.
@@ -264,6 +267,11 @@ func (s *Store) handle(ctx context.Context, from topology.StoreID, request []byt
 			return nil, err
 		}
 		return json.Marshal(changeAnswer{Done: done, NotLeading: notLeading})
+	case m.Stand != nil:
+		if s.o.Booting && s.running(*m.Stand) && !s.hasLeader(*m.Stand) {
+			s.stand(*m.Stand)
+		}
+		return nil, nil
 	case m.Order != nil:
 		s.takeOrder(*m.Order)
 		return nil, nil

@@ -225,11 +225,7 @@ func (s *Store) startReplica(replica *region.Replica, o *ownedRegion) error {
 	if voters[0] != s.o.ID || !s.o.Booting && !born {
 		return nil
 	}
-	enough := len(voters)
-	if born {
-		enough = len(voters)/2 + 1 // a client waits for it
-	}
-	s.wg.Go(func() { s.campaign(o.id, o.record.ID, voters, enough) })
+	s.wg.Go(func() { s.campaign(o.id, voters, born) })
 	return nil
 }
 

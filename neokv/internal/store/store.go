@@ -394,7 +394,7 @@ func (s *Store) startMeta() error {
 		voters = append(voters, topology.StoreID(i+1))
 	}
 	if voters = s.present(voters); voters[0] == s.o.ID {
-		s.wg.Go(func() { s.campaign(topology.MetaRegion, topology.ReplicaID(replica), voters, len(voters)) })
+		s.wg.Go(func() { s.campaign(topology.MetaRegion, voters, false) })
 	}
 	return nil
 }
@@ -407,24 +407,29 @@ func (s *Store) present(stores []topology.StoreID) []topology.StoreID {
 	return slices.DeleteFunc(stores, s.o.Absent)
 }
 
-// campaign waits until so many of the region's voters run, and then makes the store's replica stand for election until the
-// region has a leader. It must repeat that: a candidate whose requests were lost waits for its next time-out, and a
-// replica ignores the call while it has bootstrap entries to apply. After a while campaign leaves the election to
-// Raft's own time-outs.
-func (s *Store) campaign(id topology.RegionID, replica topology.ReplicaID, voters []topology.StoreID, enough int) {
+// campaign waits until the region's voters run, and then makes a replica stand for election until the region has a
+// leader: this store's or, where another log is newer, that one's, since its store would not vote for this one. For a
+// child of a split, whose logs are alike and for which a client waits, a majority that runs is enough. campaign must
+// repeat its call: a candidate whose requests were lost waits for its next time-out, and a replica ignores the call
+// while it has bootstrap entries to apply. After a while campaign leaves the election to Raft's own time-outs.
+func (s *Store) campaign(id topology.RegionID, voters []topology.StoreID, born bool) {
 	ctx, cancel := context.WithTimeout(s.ctx, 2*time.Second)
 	defer cancel()
-	running := make(chan struct{}, len(voters))
+	type voter struct {
+		store topology.StoreID
+		log   raftlog.End
+	}
+	running := make(chan voter, len(voters))
+	running <- voter{s.o.ID, s.answerBounds(ctx, boundsCall{Region: id}).Log}
 	for _, v := range voters {
 		if v == s.o.ID {
-			running <- struct{}{}
 			continue
 		}
 		s.wg.Go(func() { // a voter that does not answer holds the others up no longer than they are needed
 			for wait := changePause / 4; ; wait = min(2*wait, 50*time.Millisecond) {
 				var b boundsAnswer
 				if s.askLong(ctx, v, message{Bounds: &boundsCall{Region: id}}, &b) == nil && b.Runs {
-					running <- struct{}{}
+					running <- voter{v, b.Log}
 					return
 				}
 				if !pause(ctx, wait) {
@@ -433,22 +438,51 @@ func (s *Store) campaign(id topology.RegionID, replica topology.ReplicaID, voter
 			}
 		})
 	}
-	for range enough {
+	enough := len(voters)
+	if born {
+		enough = len(voters)/2 + 1
+	}
+	best := <-running // this store
+	for range enough - 1 {
 		select {
-		case <-running:
+		case v := <-running:
+			if !born && v.log.Compare(best.log) > 0 {
+				best = v
+			}
 		case <-ctx.Done():
 			return
 		}
 	}
 	for wait := 200 * time.Microsecond; ; wait = min(2*wait, 50*time.Millisecond) {
-		if leader, _, ok, err := s.host.GetLeaderID(uint64(id)); err != nil || ok && leader != 0 {
+		if s.hasLeader(id) {
 			return
 		}
-		s.endpoint.Campaign(id, replica)
+		if best.store == s.o.ID {
+			s.stand(id)
+		} else {
+			_ = s.ask(ctx, best.store, message{Stand: &id}, nil)
+		}
 		if !pause(ctx, wait) {
 			return
 		}
 	}
+}
+
+// hasLeader reports whether the store's replica of a region knows a leader, or is gone.
+func (s *Store) hasLeader(id topology.RegionID) bool {
+	leader, _, ok, err := s.host.GetLeaderID(uint64(id))
+	return err != nil || ok && leader != 0
+}
+
+// stand makes the store's replica of a region stand for election, when the store starts with the whole cluster.
+func (s *Store) stand(id topology.RegionID) {
+	replica := topology.ReplicaID(s.o.ID) // of meta
+	if r := s.Replica(id); r != nil {
+		_, replica = r.Region()
+	} else if id != topology.MetaRegion {
+		return
+	}
+	s.endpoint.Campaign(id, replica)
 }
 
 // bridgeStalls keeps leaders leading and followers following while the store's disk takes long for a sync. Raft handles
