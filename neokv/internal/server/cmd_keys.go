@@ -12,8 +12,8 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file has the commands that go over the keys in bounded steps: KEYS, DBSIZE, and INFO's section keyspace. SCAN and
-// RANDOMKEY have files of their own.
+// This file has the commands that go over the keys in bounded steps: KEYS, DBSIZE, and INFO's section keyspace. SCAN
+// and RANDOMKEY have files of their own.
 
 // walkSlots walks the part of a slot range that this server covers, in order. It sets w.Slots and calls step after each
 // step of w, until step returns false. It returns nil, or the error reply of a region that it could not read. It meets

@@ -66,8 +66,8 @@ func (s *scanned) size() int { return len(s.after) + len(s.end) }
 
 // note remembers a scan, and returns the place for its cursor. It forgets the oldest ones if there are too many.
 //
-// Numbers rise, at least as the clock does in ms. So no process gives a number twice, nor one that a process before it on
-// the same data gave, unless it gives a thousand a second or the clock goes back.
+// Numbers rise, at least as the clock does in ms. So no process gives a number twice, nor one that a process before it
+// gave on the same data, unless that one gave a thousand a second or the clock goes back.
 func (x *Scans) note(s scanned) (place uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -234,8 +234,8 @@ func (c *conn) scanInOrder(s scanned, count int64, wanted func(redis.WalkedKey) 
 	return n, next, failure
 }
 
-// scanSlot collects the next part of a large slot in the order of the hash, from a place on. It returns how many keys that are, and the next
-// cursor.
+// scanSlot collects the next part of a large slot in the order of the hash, from a place on. It returns how many keys
+// that are, and the next cursor.
 func (c *conn) scanSlot(slot topology.Slot, from uint64, count int64, wanted func(redis.WalkedKey) bool,
 	found *redis.Reply) (n int, next uint64, failure []byte) {
 	type taken struct {
