@@ -7,5 +7,10 @@ import (
 	"syscall"
 )
 
-// killFamily ends a process and those that it has started. It leads a group of its own.
+// A process that is started here leads a group of its own, its family: with it are those that it has started.
+
 func killFamily(p *os.Process) { _ = syscall.Kill(-p.Pid, syscall.SIGKILL) }
+
+func pauseFamily(p *os.Process) error { return syscall.Kill(-p.Pid, syscall.SIGSTOP) }
+
+func resumeFamily(p *os.Process) error { return syscall.Kill(-p.Pid, syscall.SIGCONT) }

@@ -1,6 +1,7 @@
 package children
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 )
@@ -10,3 +11,7 @@ func startGuarded(cmd *exec.Cmd) (release func(), err error) { return func() {},
 
 // killFamily ends the process alone: none of those that are started here have children.
 func killFamily(p *os.Process) { _ = p.Kill() }
+
+func pauseFamily(*os.Process) error { return errors.ErrUnsupported }
+
+func resumeFamily(*os.Process) error { return errors.ErrUnsupported }
