@@ -185,7 +185,7 @@ func (x *ender) begin(call forms.Call) *running {
 		x.Fatal(err)
 	}
 	w := bufio.NewWriterSize(conn, 1<<16)
-	if err := call.Write(w); err == nil {
+	if err = call.Write(w); err == nil {
 		err = w.Flush()
 	}
 	if err != nil {
