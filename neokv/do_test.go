@@ -261,3 +261,30 @@ func TestSnapshot(t *testing.T) {
 		}
 	})
 }
+
+// TestSeedOfReads: what reads choose at random follows from Config.Seed.
+func TestSeedOfReads(t *testing.T) {
+	drawn := func(seed uint64) string {
+		c := start(t, Config{InMemory: true, NoSockets: true, Stores: 1, Replicas: 1, Regions: 1, Seed: seed})
+		set := []any{"sadd", "s"}
+		for i := range 1000 {
+			set = append(set, i)
+		}
+		if _, err := c.Do(t.Context(), set...); err != nil {
+			t.Fatal(err)
+		}
+		var all []any
+		for range 10 {
+			got, err := c.Do(t.Context(), "srandmember", "s", 3)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, got)
+		}
+		return fmt.Sprint(all...)
+	}
+	first := drawn(7)
+	if again, other := drawn(7), drawn(8); again != first || other == first {
+		t.Errorf("seed 7: %s\nand %s\nseed 8: %s", first, again, other)
+	}
+}

@@ -142,7 +142,7 @@ func (n *storePlace) open(booting bool) (*store.Store, error) {
 	n.mu.Unlock()
 	return store.Open(store.Options{
 		ID: n.id, FS: fs, Dir: n.dir, WALDir: n.walDir, Network: c.network, Settings: c.settings, Host: host,
-		Port: number, Cluster: n.cluster, Initial: n.initial, Booting: booting, Rand: random,
+		Port: number, Cluster: n.cluster, Initial: n.initial, Booting: booting, Rand: random, Seed: c.config.Seed,
 		Known: c.boots.last(n.id) > 0, Admit: func() error { return n.enter(booting) }, Absent: c.absent,
 		ClockAhead: n.clockAhead, Mistakes: c.hooks.Mistakes.Store, Hooks: c.hooks.Region, Pinned: c.pinned,
 		OnFail:   func(err error) { n.fail(fs, err) },

@@ -205,8 +205,12 @@ type Reader struct {
 	key    []byte       // scratch for storage keys, at first in room
 	room   [96]byte
 	opened scratch
-	chance *rand.Rand // see Reader.random
-	found  []byte     // scratch of scan
+	found  []byte // scratch of scan
+
+	choices *Choices
+	chance  *rand.Rand // draws from numbers
+	numbers rand.PCG
+	seeded  bool // for the present read
 }
 
 // Writer gives write commands access to a region, at apply: to a batch, which reads its own writes, and to the region

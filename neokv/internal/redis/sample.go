@@ -8,16 +8,33 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 
 	"neokv.dev/neokv/internal/keys"
 )
 
 // This file chooses random elements of collections, for HRANDFIELD, SRANDMEMBER, ZRANDMEMBER and SPOP.
 
+// Choices seeds the random choices of reads: all that they choose follows from its seed and their order.
+type Choices struct {
+	Seed uint64
+	n    atomic.Uint64
+}
+
+// Choose makes the random choices of the next read follow from c; without it they follow from nothing.
+func (r *Reader) Choose(c *Choices) { r.choices, r.seeded = c, false }
+
 // random returns the source of a read's random choices.
 func (r *Reader) random() *rand.Rand {
 	if r.chance == nil {
-		r.chance = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+		r.chance = rand.New(&r.numbers)
+	}
+	if r.choices == nil {
+		r.choices = &Choices{Seed: rand.Uint64()}
+	}
+	if !r.seeded {
+		r.numbers.Seed(r.choices.Seed, r.choices.n.Add(1))
+		r.seeded = true
 	}
 	return r.chance
 }

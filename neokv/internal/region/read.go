@@ -33,6 +33,8 @@ type reader struct {
 	base     time.Time    // origin of the times in leases
 	stopped  func() error // why a long read must end, nil while it need not
 
+	choices redis.Choices
+
 	lease atomic.Pointer[lease]
 	busy  atomic.Bool // a copy of running that is read without mu
 
@@ -48,6 +50,7 @@ type reader struct {
 
 func (x *reader) init(c *core, p *proposer) {
 	x.core, x.proposer, x.base = c, p, time.Now()
+	x.choices.Seed = c.o.Seed
 	x.stopped = func() error {
 		select {
 		case <-c.stop:
@@ -115,6 +118,7 @@ func (x *reader) read(run *redis.Run, deadline time.Time, anywhere bool) error {
 		rd := readers.Get().(*redis.Reader)
 		rd.Slots, rd.Legacy = bounds.Slots, x.legacy.Load()
 		rd.Ahead, rd.Hits, rd.Misses = false, 0, 0
+		rd.Choose(&x.choices)
 		rd.RegionTimeMS, rd.Region, rd.Index = x.regionTime.Load(), x.o.Region.ID, x.applied.Load()
 		rd.InstantMS = rd.RegionTimeMS
 		if !byRegionTime {

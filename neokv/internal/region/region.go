@@ -55,6 +55,7 @@ type Options struct {
 	// Incarnation tells this start of the store from all others. Nobody waits for entries that an earlier start
 	// proposed.
 	Incarnation uint64
+	Seed        uint64 // of the random choices of reads
 	// Failed returns why the store has failed, or nil while it has not. Fence makes it fail.
 	Failed func() error
 	Fence  func(error)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -122,6 +123,7 @@ func (s *Store) newReplica(o *ownedRegion) *region.Replica {
 	return region.New(region.Options{
 		Region: o.region(), Store: s.o.ID, Replica: o.record.ID, Engine: s.engine, Host: s.host,
 		Knobs: s.o.Settings.Raft, Incarnation: s.incarnation(), Failed: s.o.FS.Failed,
+		Seed:  rand.NewPCG(s.o.Seed^uint64(s.o.ID)<<48, uint64(o.id)).Uint64(),
 		Fence: s.o.FS.Fence, ClockAhead: s.o.ClockAhead, OldestRead: s.o.FS.OldestRead, Changed: s.leadingChanged,
 		OnServe: s.o.OnServe, OnBounds: s.boundsChanged, Beside: beside{s},
 		Counters: s.counters.of(o.id), Sampler: s.sampler, PopMemory: &s.popped,

@@ -63,6 +63,7 @@ type Options struct {
 	// Absent reports, once Admit has returned, whether a store does not start with the others. nil: all do.
 	Absent func(topology.StoreID) bool
 	Rand   *rand.Rand
+	Seed   uint64 // of the random choices of reads
 	// ClockAhead returns how far the store's clock is ahead of the machine's, negative if behind. nil: they agree.
 	ClockAhead func() time.Duration
 	// Pinned reports whether a region stays with the leader that it has: see home.go. It must not block. nil: none does.
