@@ -74,7 +74,7 @@ const (
 	busyMachine   = 0.95 // share of the machine's cores
 	busyGenerator = 0.9  // share of the cores that the generator may use
 	lateGenerator = time.Millisecond
-	reachedRate   = 0.99 // share of the offered operations that ended
+	fewErrors     = 0.01 // share of the operations that were due
 	manyWaited    = 0.01 // share of the operations that waited for a free client
 	mostlyMisses  = 0.5
 )
@@ -97,15 +97,20 @@ func saturation(l results.GeneratorLoad, inProcess bool, cores int) (warnings []
 
 // doubts says what of a group's figures may not be what the user wanted.
 func doubts(open bool, ops []workloads.Op, g results.GroupStats) (warnings []string) {
-	l := g.Ledger
-	waited := float64(g.Waited) / float64(max(1, l.Offered))
-	switch ended := l.OK + l.Errors + l.Unknown; {
-	case open && float64(ended) < reachedRate*float64(l.Offered):
-		warnings = append(warnings, fmt.Sprintf("%s: the rate was not reached: of %s operations that were due %s ended",
-			g.Name, results.Count(l.Offered), results.Count(ended)))
+	warn := func(format string, args ...any) {
+		warnings = append(warnings, g.Name+": "+fmt.Sprintf(format, args...))
+	}
+	due, t := float64(g.Total.Due()), g.Total
+	waited := float64(g.Waited) / float64(max(1, g.Ledger.Offered))
+	switch bad, n := float64(t.Errors+t.Unanswered), g.Ledger.InFlight; {
+	case bad > fewErrors*due:
+		warn("%.3g %% of %s have no good answer: %s failed, %s got no answer in time", 100*bad/due,
+			results.Plural(t.Due(), "operation"), results.Count(t.Errors), results.Count(t.Unanswered))
+	case n > 0:
+		warn("%s had no answer %s after the end", results.Plural(n, "operation"), grace)
 	case open && waited >= manyWaited:
-		warnings = append(warnings, fmt.Sprintf("%s: %.0f %% of the operations were due while all clients were busy, "+
-			"and waited until one was free: with more clients response times may be lower", g.Name, 100*waited))
+		warn("%.0f %% of the operations were due while all clients were busy, and waited until one was free: with more "+
+			"clients response times may be lower", 100*waited)
 	}
 	var reads, misses int64
 	meant := 0.0 // to miss
@@ -116,8 +121,7 @@ func doubts(open bool, ops []workloads.Op, g results.GroupStats) (warnings []str
 		}
 	}
 	if reads > 0 && float64(misses)-meant > mostlyMisses*(float64(reads)-meant) {
-		warnings = append(warnings, fmt.Sprintf("%s: %.0f %% of the reads found nothing", g.Name,
-			100*float64(misses)/float64(reads)))
+		warn("%.0f %% of the reads found nothing", 100*float64(misses)/float64(reads))
 	}
 	return warnings
 }

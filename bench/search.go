@@ -188,7 +188,7 @@ type rateVerdict struct{ lags, breaks, saturates bool }
 // judge says why a rate did not hold in the segment that has just ended, "" if it did.
 func (r *run) judge(rate float64) string {
 	g := r.groups[0]
-	why := r.o.Search.SLO.broken(g.total.all(), g.sum)
+	why := r.o.Search.SLO.broken(g.total.all())
 	behind := float64(g.backlog) / float64(max(1, g.sum.Offered))
 	v := rateVerdict{lags: behind > lagging, breaks: why != "", saturates: behind > saturated}
 	r.verdicts[rate] = v

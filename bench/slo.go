@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,13 +12,15 @@ import (
 	"neokv.dev/results"
 )
 
-// SLO is what response times and errors must hold for a rate to be good. It prints as it was typed.
+// SLO is what response times and errors must hold for a rate to be good. It prints as it was typed, with the bound of
+// errors that it has if none was.
 type SLO struct {
 	text  string
 	terms []sloTerm
 }
 
-// sloTerm is one condition. It is about errors, or about a percentile of response times; 100 is the maximum.
+// sloTerm is one condition. It is about errors, operations without an answer among them, or about a percentile of
+// response times; 100 is the maximum.
 type sloTerm struct {
 	text       string
 	errors     bool
@@ -28,7 +31,11 @@ type sloTerm struct {
 }
 
 // SLOForms says which texts ParseSLO takes.
-const SLOForms = "pN<TIME, max<TIME or errors<N%, also with <=, several joined by commas"
+const SLOForms = "pN<TIME, max<TIME or errors<N%, also with <=, several joined by commas; " + usualErrors +
+	" if errors are not named"
+
+// usualErrors holds unless an SLO says something else of errors.
+const usualErrors = "errors<1%"
 
 // ParseSLO reads conditions such as `p99<5ms, max<1s, errors<0.1%`.
 func ParseSLO(text string) (SLO, error) {
@@ -43,6 +50,14 @@ func ParseSLO(text string) (SLO, error) {
 	}
 	if wrong != nil {
 		return SLO{}, errors.Join(wrong...)
+	}
+	if !slices.ContainsFunc(s.terms, func(t sloTerm) bool { return t.errors }) {
+		s.text += ", " + usualErrors
+		t, err := parseTerm(usualErrors)
+		if err != nil {
+			panic(err)
+		}
+		s.terms = append(s.terms, t)
 	}
 	return s, nil
 }
@@ -83,21 +98,23 @@ func parseTerm(text string) (t sloTerm, err error) {
 func (s SLO) String() string { return s.text }
 
 // broken says which conditions do not hold, "" if all do.
-func (s SLO) broken(all *opTally, l results.Ledger) string {
+func (s SLO) broken(all *opTally) string {
 	var out []string
 	for _, t := range s.terms {
-		if got, holds := t.check(all, l); !holds {
+		if got, holds := t.check(all); !holds {
 			out = append(out, fmt.Sprintf("%s, want %s", got, t.text))
 		}
 	}
 	return strings.Join(out, "; ")
 }
 
-func (t sloTerm) check(all *opTally, l results.Ledger) (got string, holds bool) {
+func (t sloTerm) check(all *opTally) (got string, holds bool) {
 	order := 0
 	if t.errors {
-		share := float64(l.Errors+l.Unknown) / float64(max(1, l.OK+l.Errors+l.Unknown))
-		got, order = fmt.Sprintf("%.3g %% errors", 100*share), cmp.Compare(share, t.share)
+		answered, _ := all.service.Count()
+		bad := all.errors + all.unanswered
+		share := float64(bad) / float64(max(1, answered+bad))
+		got, order = fmt.Sprintf("%.3g %% without a good answer", 100*share), cmp.Compare(share, t.share)
 	} else {
 		times := all.response
 		if times == (results.Distribution{}) {

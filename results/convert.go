@@ -370,7 +370,7 @@ func WriteBenchfmt(w io.Writer, files []ResultFile) error {
 				for _, op := range g.withTotal() {
 					for j, c := range op.clocks() {
 						name := benchName(g.Name) + "/op=" + word(op.Name) + rate + "/clock=" + c.name
-						line(&f.Header, load, name, op.Count, figures(op, c, j == 0))
+						line(&f.Header, load, name, op.Due(), figures(op, c, j == 0))
 					}
 				}
 			}

@@ -3,6 +3,7 @@ package results
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -43,23 +44,11 @@ func (d Distribution) Count() (answered, censored int64) { return count(d.Answer
 // Waited returns the distribution as if each operation had ended when its wait did, a lower bound of the true one; nil
 // if there are no operations.
 func (d Distribution) Waited() (h *hdrhistogram.Histogram) {
-	if count(d.Censored) == 0 {
+	if count(d.Censored) == 0 && count(d.Answered) > 0 {
 		return d.Answered
 	}
 	mergeHistogram(&h, d.Answered)
 	mergeHistogram(&h, d.Censored)
-	return h
-}
-
-// never returns the distribution as if censored operations were never answered, an upper bound of the true one.
-func (d Distribution) never() (h *hdrhistogram.Histogram) {
-	n := count(d.Censored)
-	if n == 0 {
-		return d.Answered
-	}
-	reach(&h, forever)
-	mergeHistogram(&h, d.Answered)
-	record(h, forever, n)
 	return h
 }
 
@@ -78,36 +67,44 @@ func (q Quantile) String() string {
 	return Micros(q.US)
 }
 
-// Quantiles returns percentiles; 100 is the maximum. Each is computed twice: as if censored operations had been answered
-// when their wait ended, and as if they were never answered. If both print alike, that is the value.
+// Quantiles returns percentiles; 100 is the maximum. Each is computed twice: as if censored operations had been
+// answered when their wait ended, and as if they were never answered. If both print alike, that is the value.
 func (d Distribution) Quantiles(percentiles ...float64) []Quantile {
+	return d.quantiles(d.Waited(), percentiles...)
+}
+
+func (d Distribution) quantiles(waited *hdrhistogram.Histogram, percentiles ...float64) []Quantile {
 	out := make([]Quantile, len(percentiles))
-	low := d.Waited()
-	if count(low) == 0 {
+	if waited == nil {
 		return out
 	}
-	high := d.never().ValueAtPercentilesSlice(percentiles)
-	for i, us := range low.ValueAtPercentilesSlice(percentiles) {
-		out[i] = Quantile{US: us, AtLeast: Micros(us) != Micros(high[i])}
+	for i, us := range waited.ValueAtPercentilesSlice(percentiles) {
+		out[i].US = us
+		if d.Censored != nil {
+			out[i].AtLeast = Micros(us) != Micros(d.AtMost(percentiles[i]).Microseconds())
+		}
 	}
 	return out
 }
 
-// AtMost returns a bound that a percentile does not pass, whenever censored operations would have been answered.
+// AtMost returns a bound that a percentile does not pass, whenever censored operations would have been answered: what
+// it is if they never were.
 func (d Distribution) AtMost(percentile float64) time.Duration {
-	h := d.never()
-	if count(h) == 0 {
-		return 0
+	answered, censored := d.Count()
+	rank := max(1, math.Floor(percentile/100*float64(answered+censored)+0.5)) // as the library rounds it
+	if rank > float64(answered) {
+		return math.MaxInt64
 	}
-	return time.Duration(h.ValueAtPercentile(percentile)) * time.Microsecond
+	return time.Duration(d.Answered.ValueAtPercentile(100*rank/float64(answered))) * time.Microsecond
 }
 
 // Latency returns the figures, on request with the histograms.
 func (d Distribution) Latency(encode bool) Latency {
-	q := d.Quantiles(50, 95, 99, 99.9, 100)
+	waited := d.Waited()
+	q := d.quantiles(waited, 50, 95, 99, 99.9, 100)
 	l := Latency{P50: q[0], P95: q[1], P99: q[2], P999: q[3], Max: q[4], Censored: count(d.Censored)}
-	if h := d.Waited(); count(h) > 0 {
-		l.Mean = h.Mean()
+	if waited != nil {
+		l.Mean = waited.Mean()
 	}
 	if encode {
 		l.HDR, l.CensoredHDR = encodeHistogram(d.Answered), encodeHistogram(d.Censored)
@@ -153,12 +150,10 @@ const (
 // looks faster than it was.
 func Record(h **hdrhistogram.Histogram, d time.Duration) {
 	us := min(max(int64((d+time.Microsecond-1)/time.Microsecond), lowestUS), forever)
-	reach(h, us)
-	record(*h, us, 1)
-}
-
-func record(h *hdrhistogram.Histogram, us, n int64) {
-	if err := h.RecordValues(us, n); err != nil {
+	if *h == nil || us > (*h).HighestTrackableValue() {
+		reach(h, min(2*us, forever)) // not a little more each time
+	}
+	if err := (*h).RecordValue(us); err != nil {
 		panic(fmt.Sprintf("histogram refuses %d us: %v", us, err))
 	}
 }
@@ -168,7 +163,7 @@ func reach(h **hdrhistogram.Histogram, us int64) {
 	if *h != nil && us <= (*h).HighestTrackableValue() {
 		return
 	}
-	larger := hdrhistogram.New(lowestUS, min(max(2*us, usualUS), forever), digits)
+	larger := hdrhistogram.New(lowestUS, max(us, usualUS), digits)
 	if *h != nil {
 		larger.Merge(*h)
 	}
@@ -179,7 +174,7 @@ func mergeHistogram(into **hdrhistogram.Histogram, from *hdrhistogram.Histogram)
 	if count(from) == 0 {
 		return
 	}
-	reach(into, min(from.Max(), forever))
+	reach(into, min(from.HighestTrackableValue(), forever))
 	(*into).Merge(from)
 }
 

@@ -320,8 +320,8 @@ func (g *GroupStats) check() error {
 	}
 	t := g.Total
 	if sum.Count != t.Count || sum.Errors != t.Errors || sum.Unanswered != t.Unanswered {
-		return fmt.Errorf("total count %d, %d errors, %d unanswered; operations add up to %d, %d, %d", t.Count, t.Errors,
-			t.Unanswered, sum.Count, sum.Errors, sum.Unanswered)
+		return fmt.Errorf("total count %d, %d errors, %d unanswered; operations add up to %d, %d, %d", t.Count,
+			t.Errors, t.Unanswered, sum.Count, sum.Errors, sum.Unanswered)
 	}
 	return nil
 }

@@ -296,8 +296,8 @@ type Incidents struct {
 	Retried int64 `json:"retried,omitempty"`
 }
 
-// OpStats are the figures of one kind of operation, or of all together. The operations that were due are those of Count,
-// Errors and Unanswered.
+// OpStats are the figures of one kind of operation, or of all together. The operations that were due are those of
+// Count, Errors and Unanswered.
 type OpStats struct {
 	Name      string  `json:"name"`
 	Count     int64   `json:"count"`           // answered without error
@@ -308,8 +308,8 @@ type OpStats struct {
 	// Unanswered counts operations that were due and had no answer when their time was over: of unknown outcome, in
 	// flight at the end, and in an open loop those that were dropped.
 	Unanswered int64 `json:"unanswered,omitempty"`
-	// Service counts from the send, so it has no operation that was never sent. Response counts from the intended start;
-	// only an open loop has it.
+	// Service counts from the send, so it has no operation that was never sent. Response counts from the intended
+	// start; only an open loop has it.
 	Service  Latency  `json:"service"`
 	Response *Latency `json:"response,omitempty"`
 }
@@ -364,7 +364,23 @@ type Summary struct {
 // Measured reports whether the run came as far as to have figures.
 func (s *Summary) Measured() bool {
 	return s.Curve != nil ||
-		slices.ContainsFunc(s.Groups, func(g GroupSummary) bool { return g.Inserted != nil || g.Total.Count > 0 })
+		slices.ContainsFunc(s.Groups, func(g GroupSummary) bool { return g.Inserted != nil || g.Total.Due() > 0 })
+}
+
+// Succeeded reports whether any operation of the last phase that the run came to was answered without an error.
+func (s *Summary) Succeeded() bool {
+	answered, due := int64(0), int64(0)
+	if s.Curve != nil {
+		for _, step := range s.Curve.Rows {
+			answered, due = answered+step.Total.Count, due+step.Total.Due()
+		}
+	}
+	for _, g := range s.Groups {
+		answered, due = answered+g.Total.Count, due+g.Total.Due()
+	}
+	return answered > 0 || due == 0 && slices.ContainsFunc(s.Groups, func(g GroupSummary) bool {
+		return g.Inserted != nil && g.Inserted.Insert.Count > 0
+	})
 }
 
 // GroupSummary are the figures of one group of clients over the measured part.

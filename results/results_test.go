@@ -284,7 +284,8 @@ func TestTable(t *testing.T) {
 		{GroupStats: GroupStats{Name: "get", Ops: []OpStats{{Name: "get"}}, Total: OpStats{Name: "total"}}},
 		{GroupStats: GroupStats{Name: "info", Ops: []OpStats{{Name: "info"}}, Total: OpStats{Name: "total"}}},
 	}, Warnings: []string{"the generator was the bottleneck"}, Events: []Event{{At: 3, Do: "FLUSHALL", Error: "no"}},
-		Generator: GeneratorLoad{Cores: 1.5, Busy: 0.98, Late: &Latency{P50: Quantile{US: 10}, P99: Quantile{US: 1000}, Max: Quantile{US: 2000}}}}
+		Generator: GeneratorLoad{Cores: 1.5, Busy: 0.98, Late: &Latency{P50: Quantile{US: 10},
+			P99: Quantile{US: 1000}, Max: Quantile{US: 2000}}}}
 	cs.Work = Work{
 		"sync_calls": 400, "raft_entries": 500, "raft_commands": 1000, "wal_bytes": 2_469_000,
 		"memtable_flush_bytes": 33, "compaction_bytes": 1,

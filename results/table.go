@@ -14,7 +14,7 @@ import (
 // PrintTable prints a summary for people: what was measured, for each group of clients a line per operation, and what
 // went wrong.
 func PrintTable(w io.Writer, h Header, s Summary) error {
-	lines := []string{h.Where()}
+	lines := append([]string{h.Where()}, s.caveats()...)
 	if s.Curve != nil {
 		lines = append(append(lines, s.Curve.lines()...), "")
 	}
@@ -44,12 +44,12 @@ func PrintTable(w io.Writer, h Header, s Summary) error {
 			}
 		}
 		lines = slices.Concat(lines, []string{""}, Align(rows, 1), []string{""})
-		lines = append(lines, g.Notes()...)
+		lines = append(lines, g.Notes(load.OpenLoop())...)
 		if len(s.Groups) > 1 {
 			lines = append(lines, "")
 		}
 	}
-	lines = slices.Concat(lines, s.Notes(&h), s.ending())
+	lines = slices.Concat(lines, s.Notes(&h), s.events())
 	_, err := io.WriteString(w, strings.Join(lines, "\n")+"\n")
 	return err
 }
@@ -269,8 +269,8 @@ func records(g ClientGroup) string {
 	return s
 }
 
-// Notes returns the lines that stand below the table of a group.
-func (g *GroupSummary) Notes() []string {
+// Notes returns the lines that stand below the table of a group of an open or a closed loop.
+func (g *GroupSummary) Notes(open bool) []string {
 	var out []string
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	if in := g.Inserted; in != nil {
@@ -281,7 +281,21 @@ func (g *GroupSummary) Notes() []string {
 		}
 		add("%s", line)
 	}
-	l := g.Ledger
+	l, due := g.Ledger, g.Total.Due()
+	if open && due > 0 {
+		add("rate reached: %s of what was due", percent(g.Total.Count, due))
+	}
+	add("errors: %s", share(g.Total.Errors, due))
+	line := "unanswered: " + share(g.Total.Unanswered, due)
+	if !open {
+		line += "; in a closed loop only what was sent is due"
+	} else if unsent := due - g.Total.Count - g.Total.Service.Censored; unsent > 0 {
+		line += fmt.Sprintf("; %s were never sent, and are not in service time", Count(unsent))
+	}
+	add("%s", line)
+	if len(g.Kinds) > 0 {
+		add("failed, by kind: %s", kinds(g.Kinds))
+	}
 	add("operations: %s offered = %s ok + %s failed + %s unknown + %s dropped + %s in flight", Count(l.Offered),
 		Count(l.OK), Count(l.Errors), Count(l.Unknown), Count(l.Dropped), Count(l.InFlight))
 	if w := g.Wait; w != nil {
@@ -297,17 +311,18 @@ func (g *GroupSummary) Notes() []string {
 		add("redirections followed: %s moved, %s asked; sent again: %s", Count(g.Moved), Count(g.Asked),
 			Count(g.Retried))
 	}
-	if len(g.Kinds) > 0 {
-		add("errors: %s", kinds(g.Kinds))
-	}
-	if l.Dropped > 0 && g.Total.Response != nil {
-		add("fell behind: %s operations were due and not sent before the end; the rate is more than the target takes",
-			Count(l.Dropped))
-	}
 	if v := g.Verified; v != nil {
 		out = append(out, v.lines()...)
 	}
 	return out
+}
+
+// share prints a part of the operations that were due.
+func share(n, due int64) string {
+	if n == 0 {
+		return "0"
+	}
+	return fmt.Sprintf("%s of %s (%.3g %%)", Count(n), Count(due), 100*float64(n)/float64(due))
 }
 
 // Notes returns the lines that stand below all tables, without events, warnings, and how the run ended.
@@ -335,27 +350,31 @@ func (s *Summary) Notes(h *Header) []string {
 	return out
 }
 
-// ending returns the lines behind the notes: events, warnings, and how the run ended.
-func (s *Summary) ending() (out []string) {
-	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
-	for _, e := range s.Events {
-		switch line := fmt.Sprintf("at %.1f s: %s", e.At, e.Do); {
-		case e.Error != "":
-			add("%s: failed: %s", line, e.Error)
-		case e.Outcome != "":
-			add("%s: %s", line, e.Outcome)
-		default:
-			add("%s", line)
-		}
-	}
-	for _, w := range s.Warnings {
-		add("warning: %s", w)
+// caveats returns what a reader must know before the figures: how the run ended, and its warnings.
+func (s *Summary) caveats() (out []string) {
+	if s.Failure != "" {
+		out = append(out, "failed: "+s.Failure)
 	}
 	if s.Interrupted {
-		add("interrupted: the figures cover the part that ran")
+		out = append(out, "interrupted: the figures cover the part that ran")
 	}
-	if s.Failure != "" {
-		add("failed: %s", s.Failure)
+	for _, w := range s.Warnings {
+		out = append(out, "warning: "+w)
+	}
+	return out
+}
+
+// events returns the lines behind the notes.
+func (s *Summary) events() (out []string) {
+	for _, e := range s.Events {
+		line := fmt.Sprintf("at %.1f s: %s", e.At, e.Do)
+		switch {
+		case e.Error != "":
+			line += ": failed: " + e.Error
+		case e.Outcome != "":
+			line += ": " + e.Outcome
+		}
+		out = append(out, line)
 	}
 	return out
 }

@@ -209,7 +209,7 @@ func load(ctx context.Context, p process, plain bool, o bench.Options, out *resu
 		defer show.end() // also if the run panics
 		return bench.Run(ctx, o, out)
 	}()
-	if out.Header().Format != 0 && s.Measured() {
+	if out.Header().Format != 0 {
 		if err := results.PrintTable(p.stdout, out.Header(), s); err != nil {
 			return err
 		}
@@ -223,7 +223,10 @@ func load(ctx context.Context, p process, plain bool, o bench.Options, out *resu
 	case err == nil && s.Interrupted:
 		return errors.New("interrupted")
 	}
-	if err == nil && o.Search != nil && !o.Search.Curve && s.Curve != nil && !s.Curve.Confirmed {
+	switch {
+	case err == nil && !s.Succeeded():
+		err = errors.New("no operation succeeded")
+	case err == nil && o.Search != nil && !o.Search.Curve && s.Curve != nil && !s.Curve.Confirmed:
 		err = fmt.Errorf("no rate that holds %s was confirmed", o.Search.SLO)
 	}
 	for _, e := range s.Events {

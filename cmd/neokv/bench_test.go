@@ -1,14 +1,18 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -198,6 +202,63 @@ func TestBenchFails(t *testing.T) {
 		statusInvalid, "not a Redis: target "+web.Listener.Addr().String())
 	if left, err := os.ReadDir("."); err != nil || len(left) != 0 {
 		t.Errorf("left behind: %v, %v; want no empty result files", left, err)
+	}
+}
+
+// failing answers INFO, and everything else with an error.
+func failing(t *testing.T) (addr string) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	serve := func(nc net.Conn) {
+		defer nc.Close()
+		in := bufio.NewScanner(nc)
+		for left, info := 0, false; in.Scan(); {
+			switch line := in.Text(); {
+			case line[0] == '*': // a command of so many arguments, each of two lines
+				n, _ := strconv.Atoi(line[1:])
+				left, info = 2*n, false
+				continue
+			case line == "INFO":
+				info = true
+			}
+			answer := "-ERR no\r\n"
+			if info {
+				answer = "$39\r\nredis_version:7.0.99\r\ncluster_enabled:0\r\n"
+			}
+			if left--; left == 0 {
+				if _, err := io.WriteString(nc, answer); err != nil {
+					return
+				}
+			}
+		}
+	}
+	go func() {
+		for {
+			nc, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go serve(nc)
+		}
+	}()
+	return ln.Addr().String()
+}
+
+// A run in which every operation fails has a table, which begins with a warning, and the status says so.
+func TestBenchOfErrorsAlone(t *testing.T) {
+	t.Chdir(t.TempDir())
+	target := failing(t)
+	got := neokvRun(t, nil, "bench", "--workload", "set", "--target", target, "--warmup", "0s", "--duration", "200ms",
+		"--clients", "2", "--rate", "100", "--out", "x.jsonl")
+	r := readResult(t, got.stdout)
+	lines := strings.Split(got.stdout, "\n")
+	if got.status != statusFailed || !strings.HasPrefix(lines[1], "warning: set: 100 % of 20 operations ") ||
+		!strings.Contains(got.stdout, "\nerrors: 20 of 20 (100 %)\n") || r.Summary.Groups[0].Total.Errors != 20 ||
+		!strings.Contains(got.stderr, "no operation succeeded") {
+		t.Errorf("status %d, stderr %q, stdout\n%s", got.status, got.stderr, got.stdout)
 	}
 }
 

@@ -131,7 +131,7 @@ func (f *resultsFlags) nothing(r *results.Result) string {
 		}
 	case "benchfmt":
 		s := r.Measured()
-		if !slices.ContainsFunc(s.Groups, func(g results.GroupSummary) bool { return g.Total.Count > 0 }) {
+		if !slices.ContainsFunc(s.Groups, func(g results.GroupSummary) bool { return g.Total.Due() > 0 }) {
 			return "nothing was measured"
 		}
 	}

@@ -39,8 +39,8 @@ func beside(subjects []results.ResultFile, m matched) *sideBySide {
 	if len(in) < 2 {
 		return nil
 	}
-	// A row has a value of each result, and its text, which is empty where it is not known. Of a lower bound there is no
-	// change.
+	// A row has a value of each result, and its text, which is empty where it is not known. Of a lower bound there is
+	// no change.
 	row := func(op, what string, of func(*results.OpStats) (v float64, bound bool, text string)) {
 		r := comparedRow{Op: op, What: what}
 		first, told, nonzero := 0., 0, false

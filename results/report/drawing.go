@@ -277,8 +277,8 @@ func curvesOf(run int, r *results.Result) []drawnCurve {
 	for i := range c.Rows {
 		s := &c.Rows[i]
 		l := s.Total.Latency()
-		byGroup[s.Name] = append(byGroup[s.Name], drawnStep{figure(s.Rate), figure(s.Total.PerSecond), l.P50.US, l.P99.US,
-			l.P999.US, l.Max.US, s.Why})
+		byGroup[s.Name] = append(byGroup[s.Name], drawnStep{figure(s.Rate), figure(s.Total.PerSecond), l.P50.US,
+			l.P99.US, l.P999.US, l.Max.US, s.Why})
 	}
 	var out []drawnCurve
 	for _, name := range slices.Sorted(maps.Keys(byGroup)) {

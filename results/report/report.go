@@ -146,7 +146,7 @@ func groupTables(subjects []results.ResultFile) []shownGroup {
 			}
 			rows := figures.Rows(load.OpenLoop())
 			t := shownTable{Index: i, Letter: letter(i), Title: load.Describe(), Heading: rows[0], Rows: rows[1:],
-				Notes: figures.Notes(), Names: 1}
+				Notes: figures.Notes(load.OpenLoop()), Names: 1}
 			if load.OpenLoop() {
 				t.Names = 2
 			}
