@@ -100,7 +100,7 @@ func TestReportOfBadInput(t *testing.T) {
 	t.Chdir(t.TempDir())
 	text := writeResult(t, "a.jsonl", "")
 	for name, bad := range map[string]string{
-		"newer.jsonl": strings.Replace(text, `"format":3`, `"format":99`, 1),
+		"newer.jsonl": strings.Replace(text, `"format":4`, `"format":99`, 1),
 		"other.jsonl": "{\"name\": \"something else\"}\n",
 		"wrong.jsonl": strings.Replace(text, `"phase":"run"`, `"phase":"walk"`, 1),
 		"empty.jsonl": "",
@@ -120,7 +120,7 @@ func TestReportOfBadInput(t *testing.T) {
 neokv: --out: a.jsonl is a file to read
 neokv: --out: a.jsonl is a file to read
 neokv: none.jsonl: no such file or directory
-neokv: newer.jsonl: line 1: result format 99, this program reads 3
+neokv: newer.jsonl: line 1: result format 99, this program reads 4
 neokv: other.jsonl: line 1: not the header of a result record
 neokv: wrong.jsonl: line 2: phase "walk": unknown
 neokv: empty.jsonl: empty record

@@ -98,8 +98,8 @@ func TestResultsRefuses(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writeFile(t, "good.jsonl", lines...)
 	writeFile(t, "text.jsonl", "hello\n")
-	writeFile(t, "newer.jsonl", strings.Replace(lines[0], `"format":3`, `"format":4`, 1))
-	writeFile(t, "older.jsonl", strings.Replace(lines[0], `"format":3`, `"format":2`, 1))
+	writeFile(t, "newer.jsonl", strings.Replace(lines[0], `"format":4`, `"format":5`, 1))
+	writeFile(t, "older.jsonl", strings.Replace(lines[0], `"format":4`, `"format":3`, 1))
 	writeFile(t, "broken.jsonl", lines[0], "{}\n", lines[1], "{\n", lines[2])
 	writeFile(t, "empty.jsonl")
 	writeFile(t, "begun.jsonl", lines[0], lines[1])
@@ -112,8 +112,8 @@ func TestResultsRefuses(t *testing.T) {
 			`neokv: --format hgrn: want one of table, hgrm, hlog, benchfmt, csv; did you mean hgrm?
 neokv: none.jsonl: no such file or directory
 neokv: text.jsonl: line 1: not the header of a result record
-neokv: newer.jsonl: line 1: result format 4, this program reads 3
-neokv: older.jsonl: line 1: result format 2, this program reads 3
+neokv: newer.jsonl: line 1: result format 5, this program reads 4
+neokv: older.jsonl: line 1: result format 3, this program reads 4
 neokv: broken.jsonl: line 2: neither an interval nor a summary
 neokv: broken.jsonl: line 4: unexpected end of JSON input
 neokv: empty.jsonl: empty record
