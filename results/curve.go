@@ -2,15 +2,23 @@ package results
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
 // lines prints a curve: a row for each rate that was tried, and what they say together.
 func (c *Curve) lines() []string {
-	rows := [][]string{{"rate", "ops/s", "errors", "p50", "p95", "p99", "p99.9", "max"}}
+	rows := [][]string{{"rate", "ops/s", "errors", "unanswered", "p50", "p95", "p99", "p99.9", "max"}}
+	complete := true
 	for _, s := range c.Rows {
+		complete = complete && s.Total.Unanswered == 0
 		rows = append(rows, append([]string{Count(int64(s.Rate + 0.5)), Count(int64(s.Total.PerSecond + 0.5)),
-			Count(s.Total.Errors)}, latencies(s.Total.Latency())...))
+			Count(s.Total.Errors), Count(s.Total.Unanswered)}, latencies(s.Total.Latency())...))
+	}
+	for i := range rows {
+		if complete {
+			rows[i] = slices.Delete(rows[i], 3, 4) // a column of zeros, for which a terminal has no room
+		}
 	}
 	out := Align(rows, 1)
 	for i, s := range c.Rows {

@@ -140,12 +140,15 @@ const charts = (() => {
 		}
 	};
 
+	// A point has x, y, and 1 if y is a lower bound.
+	const valueText = (d, p) => (p[2] ? '≥ ' : '') + d.y.text(p[1]);
+
 	const tip = (d, items) => {
 		if (!items.length) return '';
 		const x = items[0].axisValue;
 		const rows = items.filter((i) => i.value[1] !== null && i.value[1] !== undefined).map((i) =>
 			`<tr><td style="padding-right:12px">${i.marker}${escape(i.seriesName)}</td>` +
-			`<td style="text-align:right">${escape(d.y.text(i.value[1]))}</td></tr>`);
+			`<td style="text-align:right">${escape(valueText(d, i.value))}</td></tr>`);
 		return `<b>${escape(d.x.text(x))}</b><table style="border:0;margin:4px 0 0">${rows.join('')}</table>`;
 	};
 
@@ -168,7 +171,7 @@ const charts = (() => {
 		const x = stop[0];
 		say.textContent = d.x.text(x) + ': ' + c.shown.map((l) => {
 			const p = l.points.reduce((a, b) => Math.abs(b[0] - x) < Math.abs(a[0] - x) ? b : a, [Infinity, null]);
-			return p[1] === null ? '' : l.name + ' ' + d.y.text(p[1]);
+			return p[1] === null ? '' : l.name + ' ' + valueText(d, p);
 		}).filter(Boolean).join(', ');
 	};
 

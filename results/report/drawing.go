@@ -10,7 +10,7 @@ import (
 )
 
 // drawing is what the script of the page draws, as JSON. Times are seconds from the start of the measured part, and
-// latencies are microseconds; 0 is no latency. Runs are numbered from 0.
+// latencies are microseconds; 0 is no latency, and what is below 0 is a lower bound. Runs are numbered from 0.
 type drawing struct {
 	HeatRows int          `json:"heat_rows"`
 	Runs     []drawnRun   `json:"runs"`
@@ -199,31 +199,31 @@ func latenciesOf(run int, r *results.Result, m matched, columns []timeColumn) []
 	ops := operations(r, at)
 	var out []drawnLatency
 	for _, kind := range timeKinds(r, at) {
-		drawn := make([]drawnLatency, len(ops)+1)
+		lines := make([]drawnLatency, len(ops)+1)
 		curves := percentileCurves(r, at, ops, kind)
-		for i := range drawn {
-			drawn[i] = drawnLatency{Run: run, Op: allOperations, Time: kind, Percentiles: curves[i]}
+		for i := range lines {
+			lines[i] = drawnLatency{Run: run, Op: allOperations, Time: kind, Percentiles: curves[i]}
 			if i < len(ops) {
-				drawn[i].Op = ops[i]
+				lines[i].Op = ops[i]
 			}
 		}
 		for _, c := range columns {
 			for i, l := range c.latencies(at, ops, kind) {
-				d := &drawn[i]
-				d.P50, d.P99 = append(d.P50, l.P50.US), append(d.P99, l.P99.US)
-				d.P999, d.Max = append(d.P999, l.P999.US), append(d.Max, l.Max.US)
+				d := &lines[i]
+				d.P50, d.P99 = append(d.P50, drawn(l.P50)), append(d.P99, drawn(l.P99))
+				d.P999, d.Max = append(d.P999, drawn(l.P999)), append(d.Max, drawn(l.Max))
 				d.Heat = append(d.Heat, l.heat)
 			}
 		}
-		for i := range drawn {
-			if !slices.ContainsFunc(drawn[i].Heat, func(h []int64) bool { return h != nil }) {
-				drawn[i].Heat = nil
+		for i := range lines {
+			if !slices.ContainsFunc(lines[i].Heat, func(h []int64) bool { return h != nil }) {
+				lines[i].Heat = nil
 			}
 		}
 		if len(ops) == 1 {
-			drawn = drawn[:1] // all operations are this one
+			lines = lines[:1] // all operations are this one
 		}
-		out = append(out, drawn...)
+		out = append(out, lines...)
 	}
 	return out
 }
@@ -257,14 +257,23 @@ func percentileCurve(d results.Distribution) []figure {
 	if n == 0 {
 		return out
 	}
-	h := d.Waited()
-	for i := 0; ; i++ {
-		x := math.Pow(10, float64(i)/20)
-		if x >= n {
-			return append(out, figure(n), figure(h.Max()))
-		}
-		out = append(out, figure(x), figure(h.ValueAtPercentile(100-100/x)))
+	var x, percentiles []float64
+	for at := 1.; at < n; at = math.Pow(10, float64(len(x))/20) {
+		x, percentiles = append(x, at), append(percentiles, 100-100/at)
 	}
+	x, percentiles = append(x, n), append(percentiles, 100)
+	for i, q := range d.Quantiles(percentiles...) {
+		out = append(out, figure(x[i]), figure(drawn(q)))
+	}
+	return out
+}
+
+// drawn returns a latency as the script takes it.
+func drawn(q results.Quantile) int64 {
+	if q.AtLeast {
+		return -q.US
+	}
+	return q.US
 }
 
 // curvesOf returns the curves of latency against rate of a run: one for each group that its steps name.
@@ -277,8 +286,8 @@ func curvesOf(run int, r *results.Result) []drawnCurve {
 	for i := range c.Rows {
 		s := &c.Rows[i]
 		l := s.Total.Latency()
-		byGroup[s.Name] = append(byGroup[s.Name], drawnStep{figure(s.Rate), figure(s.Total.PerSecond), l.P50.US,
-			l.P99.US, l.P999.US, l.Max.US, s.Why})
+		byGroup[s.Name] = append(byGroup[s.Name], drawnStep{figure(s.Rate), figure(s.Total.PerSecond),
+			drawn(l.P50), drawn(l.P99), drawn(l.P999), drawn(l.Max), s.Why})
 	}
 	var out []drawnCurve
 	for _, name := range slices.Sorted(maps.Keys(byGroup)) {

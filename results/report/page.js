@@ -64,11 +64,12 @@
 		for (let i = 0; i < from.length; i++) {
 			const next = i + 1 < from.length ? from[i + 1] : from[i], before = i ? to[i - 1] : to[i];
 			if (next > state.to && from[i] > state.to || before < state.from && to[i] < state.from) continue;
-			points.push([(from[i] + to[i]) / 2, keep(values[i])]);
+			points.push([(from[i] + to[i]) / 2, ...[keep(values[i])].flat()]);
 		}
 		return points;
 	};
-	const orNone = (us) => us || null; // no latency
+	// A latency has its value, null for none, and 1 if that is a lower bound.
+	const bounded = (us) => [Math.abs(us) || null, us < 0 ? 1 : 0];
 
 	// Axes.
 	const timeAxis = () => {
@@ -204,7 +205,7 @@
 					for (const l of group.latencies.filter((l) => l.run === run && l.op === op && l.percentiles.length)) {
 						const points = [];
 						for (let i = 0; i < l.percentiles.length; i += 2) {
-							points.push([l.percentiles[i], l.percentiles[i + 1]]);
+							points.push([l.percentiles[i], ...bounded(l.percentiles[i + 1])]);
 						}
 						const both = group.latencies.some((o) => o.run === run && o.time !== l.time);
 						lines.push({
@@ -234,7 +235,7 @@
 		const axisOf = (heat) => latencyAxis('latency', of.flatMap((run) => {
 			const l = latencyOf(group, run), { from, to } = runs[run], seen = (i) => to[i] > state.from && from[i] < state.to;
 			const top = heat ? l.max : l.p999, cells = heat && l.heat || [];
-			return [...top, ...l.p50].filter((_, i) => seen(i % top.length)).concat(cells.filter((h, i) => h && seen(i))
+			return [...top, ...l.p50].map(Math.abs).filter((_, i) => seen(i % top.length)).concat(cells.filter((h, i) => h && seen(i))
 				.map((h) => 10 ** (h[0] / data.heat_rows)));
 		}));
 		if (several && of.length > 1) {
@@ -244,7 +245,7 @@
 				lines: of.flatMap((run) => percentiles.slice(0, 3).map(([name, key], k) => ({
 					name: runName(run) + name + (latencyOf(group, run).time === latencyOf(group, of[0]).time ? '' :
 						', ' + latencyOf(group, run).time + ' time'),
-					points: middles(run, latencyOf(group, run)[key], orNone), ...styleOf(run, k),
+					points: middles(run, latencyOf(group, run)[key], bounded), ...styleOf(run, k),
 				}))),
 			}));
 		}
@@ -259,7 +260,7 @@
 					heat: l.heat && heatSeries(l, y, range), marks: timeMarks(run), areas: phaseAreas(run), top: 38,
 					scale: range && range.map((v) => `${digits(Number(v.toPrecision(2)))}/s`),
 					lines: percentiles.map(([name, key], k) => ({
-						name, points: middles(run, l[key], orNone), color: t.lines[name], type: ['solid', 'solid', [5, 3], [1, 3]][k],
+						name, points: middles(run, l[key], bounded), color: t.lines[name], type: ['solid', 'solid', [5, 3], [1, 3]][k],
 						width: name === 'max' ? 1.3 : 1.7,
 					})),
 				};
@@ -287,7 +288,7 @@
 			const lines = curves.flatMap((c) => percentiles.map(([name, key], k) => ({
 				name: runName(c.run) + name, ...styleOf(c.run, k), symbol: 'circle',
 				points: c.steps.filter((s) => s[key]).map((s) => ({
-					value: [s.rate, s[key]],
+					value: [s.rate, ...bounded(s[key])],
 					itemStyle: s.why ? { color: theme().ground, borderColor: styleOf(c.run, k).color, borderWidth: 2 } : undefined,
 				})),
 			})));

@@ -181,7 +181,7 @@ func shownSteps(d *drawing) []shownStep {
 		if v == 0 {
 			return "-"
 		}
-		return results.Micros(v)
+		return results.Quantile{US: max(v, -v), AtLeast: v < 0}.String()
 	}
 	for _, c := range d.Curves {
 		for _, s := range c.Steps {

@@ -465,6 +465,14 @@ func TestPercentileCurve(t *testing.T) {
 			t.Errorf("at 1/(1-q) = %v: %v us, want %v", c.x, points[c.x], c.us)
 		}
 	}
+	for range 1000 { // never answered
+		d.Censor(time.Hour)
+	}
+	got = percentileCurve(d)
+	if first, last := got[1], got[len(got)-1]; first != 1 || last > -3_600_000_000 || last < -3_605_000_000 {
+		t.Errorf("with operations that have no answer the curve goes from %v to %v us, want 1 to a lower bound of an hour",
+			first, last)
+	}
 	if got := percentileCurve(results.Distribution{}); len(got) != 0 {
 		t.Errorf("the curve of no values has %v", got)
 	}
