@@ -213,7 +213,8 @@ func BenchmarkGenerator(b *testing.B) {
 	for _, c := range []struct {
 		name, workload string
 		pipeline       int
-	}{{"ycsb-a/pipeline=1", "ycsb-a", 1}, {"ycsb-a/pipeline=16", "ycsb-a", 16}, {"set/pipeline=16", "set", 16}} {
+	}{{"get/pipeline=1", "get", 1}, {"get/pipeline=16", "get", 16}, {"ycsb-a/pipeline=1", "ycsb-a", 1},
+		{"ycsb-a/pipeline=16", "ycsb-a", 16}, {"set/pipeline=16", "set", 16}} {
 		b.Run(c.name, func(b *testing.B) {
 			w := nullWorker(c.workload, c.pipeline, SpreadSlots)
 			b.ReportAllocs()

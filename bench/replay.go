@@ -204,6 +204,7 @@ func (w *worker) replay() {
 // request adds a recorded command to the batch.
 func (w *worker) request(c *replayedCommand, due time.Duration) {
 	w.req.Op = workloads.ReplayOp(c.Name)
-	w.req.Steps = append(w.req.Steps[:0], workloads.RequestStep{Args: c.Args, Key: c.Key, Kind: -1})
+	w.req.Steps = append(w.req.Steps[:0], workloads.RequestStep{
+		Args: c.Args, Key: c.Key, Effect: workloads.Effect{Kind: -1}})
 	w.append(due)
 }

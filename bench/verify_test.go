@@ -30,7 +30,7 @@ func sourceOf(t *testing.T, workload string) *workloads.Source {
 
 // step returns a command that changes record 0 of the first kind.
 func step(does workloads.OpKind, value workloads.ValueID, done time.Duration) *sentStep {
-	return &sentStep{RequestStep: workloads.RequestStep{Does: does, Value: value, Added: 1}, done: done}
+	return &sentStep{Effect: workloads.Effect{Does: does, Value: value, Added: 1}, done: done}
 }
 
 // Which values a record may hold, by the writes to it. A write is value@sent-done; done is ? for an unknown outcome.

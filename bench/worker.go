@@ -77,10 +77,10 @@ type sentOp struct {
 
 // sentStep is one command of an operation.
 type sentStep struct {
-	workloads.RequestStep               // without its memory
-	from, to              int           // arena[from:to] is the request
-	slot                  int32         // or anySlot, homeSlot
-	done                  time.Duration // when it was answered
+	workloads.Effect
+	from, to int           // arena[from:to] is the request
+	slot     int32         // or anySlot, homeSlot
+	done     time.Duration // when it was answered
 }
 
 const (
@@ -318,17 +318,15 @@ func (w *worker) reset() {
 func (w *worker) append(planned time.Duration) {
 	p := sentOp{op: uint8(w.req.Op), first: len(w.steps), redirect: noNode, planned: planned}
 	for i := range w.req.Steps {
-		x := sentStep{RequestStep: w.req.Steps[i], from: len(w.arena), slot: anySlot}
+		x, from, slot := &w.req.Steps[i], len(w.arena), int32(anySlot)
 		w.arena = appendRequest(w.arena, x.Args...)
-		x.to = len(w.arena)
 		switch {
 		case x.Key != nil && (w.run.target.table.Load() != nil || w.group.o.Slots == OneSlot):
-			x.slot = int32(slotOf(x.Key))
+			slot = int32(slotOf(x.Key))
 		case x.Key == nil && x.Scan:
-			x.slot = homeSlot
+			slot = homeSlot
 		}
-		x.Args, x.Key = nil, nil
-		w.steps = append(w.steps, x)
+		w.steps = append(w.steps, sentStep{Effect: x.Effect, from: from, to: len(w.arena), slot: slot})
 	}
 	p.step, p.last = p.first, len(w.steps)
 	w.batch = append(w.batch, p)
@@ -421,7 +419,7 @@ func (w *worker) receive(c *loadConn) {
 		}
 		x := &w.steps[p.step]
 		x.done = p.done
-		if x.Scan && len(rep.texts) > 0 && w.gen.Scanned(&x.RequestStep, rep.texts[0]) || x.GoesOn {
+		if x.Scan && len(rep.texts) > 0 && w.gen.Scanned(&x.Effect, rep.texts[0]) || x.GoesOn {
 			rep.null = false // a part of an iteration may be empty
 		}
 		p.miss = p.miss || rep.null

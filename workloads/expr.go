@@ -260,14 +260,17 @@ func appendPadded(dst []byte, n int64, width int) []byte {
 	if n < 0 {
 		dst, u = append(dst, '-'), -u
 	}
-	from := len(dst)
-	dst = strconv.AppendUint(dst, u, 10)
-	if missing := width - (len(dst) - from); missing > 0 {
-		dst = slices.Grow(dst, missing)[:len(dst)+missing]
-		copy(dst[from+missing:], dst[from:])
-		for i := range missing {
-			dst[from+i] = '0'
-		}
+	for ; width > 1 && (width > len(powers) || u < powers[width-1]); width-- {
+		dst = append(dst, '0')
 	}
-	return dst
+	return strconv.AppendUint(dst, u, 10)
 }
+
+// powers are those of ten.
+var powers = func() (p [20]uint64) {
+	p[0] = 1
+	for i := range p[1:] {
+		p[i+1] = 10 * p[i]
+	}
+	return p
+}()

@@ -16,11 +16,11 @@ type Generator struct {
 	goesOn openScan    // the one that the present operation goes on with, if it is over a collection
 	values exprValues
 
-	// The request that is made. Its texts stand one behind the other; pieces say where, since the memory may move.
-	text   []byte
-	pieces []piece
-	args   [][]byte
-	steps  []stepPieces
+	// The request that is made. Its texts stand one behind the other. When text moves to larger memory, arguments that
+	// are there already keep what they have in the smaller one.
+	text  []byte
+	args  [][]byte
+	steps []stepArgs
 }
 
 // kindGenerator is what a generator knows of the records of one kind.
@@ -56,14 +56,8 @@ func (s *openScans) add(x openScan) {
 	s.list = append(s.list, x)
 }
 
-// piece is an argument: bytes of elsewhere, or a part of the generator's text.
-type piece struct {
-	bytes    []byte
-	from, to int
-}
-
-// stepPieces says which pieces make the arguments of a step.
-type stepPieces struct{ from, to, key int }
+// stepArgs says which arguments are those of a step.
+type stepArgs struct{ from, to, key int }
 
 // Generator returns the generator of a client. It takes all its choices from the seed and the client's number.
 func (s *Source) Generator(client int) *Generator {
@@ -241,21 +235,21 @@ func (g *Generator) load(r *Request, kind int, record uint64) {
 	id := g.newValue()
 	switch {
 	case k.counter:
-		g.begin(r, wordsSet, RequestStep{Kind: kind, Record: record, Does: Fill})
+		g.begin(r, wordsSet, Effect{Kind: kind, Record: record, Does: Fill})
 		g.key(r, k, 0, record)
 		g.bytes(zero)
 	case k.of == nil && len(k.keys) == 1:
-		g.begin(r, wordsSet, RequestStep{Kind: kind, Record: record, Does: Write, Value: id})
+		g.begin(r, wordsSet, Effect{Kind: kind, Record: record, Does: Write, Value: id})
 		g.key(r, k, 0, record)
 		g.held(k, 0, record, id)
 	case k.of == nil:
-		g.begin(r, wordsMSet, RequestStep{Kind: kind, Record: record, Does: Write, Value: id})
+		g.begin(r, wordsMSet, Effect{Kind: kind, Record: record, Does: Write, Value: id})
 		g.keysValues(r, k, record, id)
 	default:
-		g.begin(r, wordsDel, RequestStep{Kind: kind, Record: record, Does: Delete})
+		g.begin(r, wordsDel, Effect{Kind: kind, Record: record, Does: Delete})
 		g.key(r, k, 0, record)
 		g.end(r)
-		g.begin(r, []byte(k.of.add), RequestStep{Kind: kind, Record: record, Does: Fill, Value: id})
+		g.begin(r, []byte(k.of.add), Effect{Kind: kind, Record: record, Does: Fill, Value: id})
 		g.key(r, k, 0, record)
 		for e := range k.elementsOf(record) {
 			v := ElementValue(id, e)
@@ -278,7 +272,7 @@ func (g *Generator) load(r *Request, kind int, record uint64) {
 
 // command appends a step: a command of the mix for a record.
 func (g *Generator) command(r *Request, c *commandSpec, record uint64, absent bool) {
-	step := RequestStep{Kind: c.kind, Record: record, Does: c.does, Added: c.added, Insert: c.insert, Scan: c.scans,
+	step := Effect{Kind: c.kind, Record: record, Does: c.does, Added: c.added, Insert: c.insert, Scan: c.scans,
 		scan: c.scan}
 	cursor := uint64(0)
 	if c.scans {
@@ -311,10 +305,11 @@ func (g *Generator) command(r *Request, c *commandSpec, record uint64, absent bo
 			g.text = w.fill.append(g.text, &g.values)
 			g.since(from)
 		case wordKey:
+			from := len(g.text)
 			g.key(r, k, w.key, record)
 			if absent {
 				g.text = append(g.text, absentMark)
-				g.pieces[len(g.pieces)-1].to++
+				g.args[len(g.args)-1] = g.text[from:]
 			}
 		case wordKeys:
 			for key := range k.keys {
@@ -415,42 +410,35 @@ func (g *Generator) score(id ValueID) {
 // key appends a key of a record.
 func (g *Generator) key(r *Request, k *kindSource, key int, record uint64) {
 	if s := &g.steps[len(g.steps)-1]; s.key < 0 {
-		s.key = len(g.pieces)
+		s.key = len(g.args)
 	}
 	from := len(g.text)
 	g.text = k.appendKey(g.text, &g.values, key, record)
 	g.since(from)
 }
 
-func (g *Generator) bytes(b []byte) { g.pieces = append(g.pieces, piece{bytes: b}) }
+func (g *Generator) bytes(b []byte) { g.args = append(g.args, b) }
 
 // since appends the text behind an offset as an argument.
-func (g *Generator) since(from int) { g.pieces = append(g.pieces, piece{from: from, to: len(g.text)}) }
+func (g *Generator) since(from int) { g.bytes(g.text[from:]) }
 
 func (g *Generator) reset(r *Request) {
 	r.Steps = r.Steps[:0]
-	g.text, g.pieces, g.steps, g.args = g.text[:0], g.pieces[:0], g.steps[:0], g.args[:0]
+	g.text, g.steps, g.args = g.text[:0], g.steps[:0], g.args[:0]
 	g.goesOn = openScan{}
 }
 
 // begin begins a step with its command.
-func (g *Generator) begin(r *Request, command []byte, step RequestStep) {
-	r.Steps = append(r.Steps, step)
-	g.steps = append(g.steps, stepPieces{from: len(g.pieces), key: -1})
+func (g *Generator) begin(r *Request, command []byte, does Effect) {
+	r.Steps = append(r.Steps, RequestStep{Effect: does})
+	g.steps = append(g.steps, stepArgs{from: len(g.args), key: -1})
 	g.bytes(command)
 }
 
-func (g *Generator) end(r *Request) { g.steps[len(g.steps)-1].to = len(g.pieces) }
+func (g *Generator) end(r *Request) { g.steps[len(g.steps)-1].to = len(g.args) }
 
-// finish makes the arguments of all steps, now that the text does not move any more.
+// finish gives all steps their arguments, now that there are all of them.
 func (g *Generator) finish(r *Request) {
-	for _, p := range g.pieces {
-		if p.to > 0 || p.bytes == nil {
-			g.args = append(g.args, g.text[p.from:p.to])
-		} else {
-			g.args = append(g.args, p.bytes)
-		}
-	}
 	for i, s := range g.steps {
 		r.Steps[i].Args = g.args[s.from:s.to:s.to]
 		if s.key >= 0 {
@@ -461,7 +449,7 @@ func (g *Generator) finish(r *Request) {
 
 // Scanned takes the cursor in the reply to a step with Scan. It reports whether the iteration goes on. A call that
 // failed has ended its iteration.
-func (g *Generator) Scanned(step *RequestStep, cursor []byte) bool {
+func (g *Generator) Scanned(step *Effect, cursor []byte) bool {
 	n, err := strconv.ParseUint(string(cursor), 10, 64)
 	if err != nil || n == 0 {
 		return false
@@ -479,7 +467,7 @@ func (g *Generator) Look(r *Request, kind int, record uint64, element int) {
 	g.reset(r)
 	r.Op = 0
 	k := g.src.kinds[kind]
-	step := RequestStep{Kind: kind, Record: record, Element: element}
+	step := Effect{Kind: kind, Record: record, Element: element}
 	switch {
 	case k.of == nil && len(k.keys) > 1:
 		g.begin(r, wordsMGet, step)

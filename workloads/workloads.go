@@ -151,6 +151,11 @@ type Request struct {
 type RequestStep struct {
 	Args [][]byte
 	Key  []byte // the first key, by which a cluster routes the command; nil if it has none
+	Effect
+}
+
+// Effect says what a command does to which record. It refers to no memory of the request.
+type Effect struct {
 	Does OpKind
 	// The record, and what the command changes there.
 	Kind    int // of the record, -1 for none

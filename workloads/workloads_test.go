@@ -782,7 +782,7 @@ func TestIterations(t *testing.T) {
 		a, b, failed := begin(), begin(), begin()
 		_ = failed // nothing is told of a call without an answer
 		for cursor := uint64(math.MaxUint64); cursor > math.MaxUint64-100; cursor -= 2 {
-			if !g.Scanned(&a, fmt.Append(nil, cursor)) || !g.Scanned(&b, fmt.Append(nil, cursor-1)) {
+			if !g.Scanned(&a.Effect, fmt.Append(nil, cursor)) || !g.Scanned(&b.Effect, fmt.Append(nil, cursor-1)) {
 				t.Fatalf("%s: an iteration has ended", c.do)
 			}
 			for i, x := range []*RequestStep{&a, &b} {
@@ -794,7 +794,7 @@ func TestIterations(t *testing.T) {
 				*x = y
 			}
 		}
-		if g.Scanned(&a, []byte("0")) || g.Scanned(&b, []byte("odd")) {
+		if g.Scanned(&a.Effect, []byte("0")) || g.Scanned(&b.Effect, []byte("odd")) {
 			t.Errorf("%s: an iteration goes on", c.do)
 		}
 		begin()
@@ -806,7 +806,7 @@ func TestIterations(t *testing.T) {
 				sent = append(sent, x)
 			}
 			for i := range sent {
-				g.Scanned(&sent[i], []byte("7"))
+				g.Scanned(&sent[i].Effect, []byte("7"))
 			}
 		}
 		if n := cap(g.scans[0].list); n > 4000 {
