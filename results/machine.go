@@ -33,6 +33,18 @@ func thisMachine() Machine {
 	}
 }
 
+// String names the commit, with a + if there were uncommitted changes, or else the version.
+func (b Build) String() string {
+	switch commit := "commit " + b.Commit[:min(len(b.Commit), 12)]; {
+	case b.Commit == "":
+		return "version " + b.Version
+	case b.Modified:
+		return commit + "+"
+	default:
+		return commit
+	}
+}
+
 // String names the machine.
 func (m Machine) String() string {
 	words := []string{cmp.Or(m.CPU, "unknown CPU"), Plural(int64(m.Cores), "core")}

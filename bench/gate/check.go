@@ -60,8 +60,11 @@ const (
 // Outcome is what a check found.
 type Outcome struct {
 	Verdict Conclusion `json:"verdict"`
-	Counts  []Finding  `json:"counts,omitempty"`
-	Timed   []Finding  `json:"timed,omitempty"`
+	// Conditions are what a reader must know before the figures mean anything.
+	Conditions []results.NamedValue `json:"conditions,omitempty"`
+
+	Counts []Finding `json:"counts,omitempty"`
+	Timed  []Finding `json:"timed,omitempty"`
 	// Power says what the check could have seen.
 	Power    []string `json:"power"`
 	Warnings []string `json:"warnings,omitempty"`

@@ -17,6 +17,9 @@ import (
 func (o *Outcome) PrintTable(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintln(&b, o.headline())
+	for _, c := range o.Conditions {
+		fmt.Fprintf(&b, "%s: %s\n", c.Name, c.Value)
+	}
 	if rows := o.rows(); len(rows) > 0 {
 		for _, line := range results.Align(rows, 2) {
 			fmt.Fprintln(&b, "  "+line)
@@ -42,6 +45,12 @@ func (o *Outcome) notes() []string {
 func (o *Outcome) PrintMarkdown(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "**%s**\n\n", o.headline())
+	for _, c := range o.Conditions {
+		fmt.Fprintf(&b, "- %s: %s\n", results.MarkdownText(c.Name), results.MarkdownText(c.Value))
+	}
+	if o.Conditions != nil {
+		b.WriteByte('\n')
+	}
 	if rows := o.rows(); len(rows) > 0 {
 		b.WriteString(results.MarkdownTable([]string{"figure", "change"}, 2, 0, rows) + "\n")
 	}
@@ -54,7 +63,7 @@ func (o *Outcome) PrintMarkdown(w io.Writer) error {
 
 // PrintHTML writes an outcome as a page, with all figures.
 func (o *Outcome) PrintHTML(w io.Writer) error {
-	p := report.CheckPage{Verdict: string(o.Verdict), Headline: o.headline(), Power: o.Power, Warnings: o.Warnings,
+	p := report.CheckPage{Verdict: string(o.Verdict), Headline: o.headline(), Conditions: o.Conditions, Power: o.Power, Warnings: o.Warnings,
 		Next: o.Next, Columns: []string{"figure", "before", "now", "change", "threshold or interval", "gates"}}
 	for _, f := range o.all() {
 		if n := len(p.Cases); n == 0 || p.Cases[n-1].Name != f.Case {

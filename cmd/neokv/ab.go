@@ -64,7 +64,7 @@ func (f *blockFlags) load(c *cobra.Command, p process) (r *profiles.Resolved, o 
 }
 
 // show prints what blocks say, and the name of the file that has them. A page goes to a file beside that one.
-func (f *blockFlags) show(p process, path string, write func(io.Writer) error) error {
+func (f *blockFlags) show(p process, path string, write func(w io.Writer, format string) error) error {
 	page := pageFlags{format: f.format, outFlags: outFlags{out: "-"}}
 	if f.format == "html" {
 		page.out = strings.TrimSuffix(path, ".jsonl") + ".html"
@@ -141,8 +141,8 @@ with a chart goes to a file beside that one.`,
 		if run == nil {
 			return err
 		}
-		return errors.Join(err, f.show(p, path, func(w io.Writer) error {
-			return writeComparison(w, run.Compare(), f.format)
+		return errors.Join(err, f.show(p, path, func(w io.Writer, format string) error {
+			return writeComparison(w, run.Compare(), format)
 		}))
 	}
 	return c

@@ -37,8 +37,8 @@ func TestAB(t *testing.T) {
 		t.Errorf("printed again: %+v", again)
 	}
 	page := neokvRun(t, nil, "compare", "run.jsonl", "--format", "html")
-	if text, err := os.ReadFile("compare.html"); page.stdout != "compare.html\n" || err != nil ||
-		!strings.Contains(string(text), "engine.row_cache=0</p>") {
+	if text, err := os.ReadFile("compare.html"); page.stdout != again.stdout+"compare.html\n" || err != nil ||
+		!strings.Contains(string(text), "engine.row_cache=0</dd>") {
 		t.Errorf("as a page: %+v, %v", page, err)
 	}
 	if err := os.Remove("compare.html"); err != nil {
@@ -62,14 +62,15 @@ func TestABPage(t *testing.T) {
 	t.Chdir(t.TempDir())
 	f := blockFlags{format: "html"}
 	var out bytes.Buffer
-	err := f.show(process{stdout: &out}, "blocks.jsonl", func(w io.Writer) error {
-		return writeComparison(w, &compare.Delta{A: "a", B: "b"}, f.format)
+	err := f.show(process{stdout: &out}, "blocks.jsonl", func(w io.Writer, format string) error {
+		return writeComparison(w, &compare.Delta{A: "a", B: "b"}, format)
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile("blocks.html")
-	if err != nil || !strings.HasPrefix(string(text), "<!DOCTYPE html>") || out.String() != "blocks.html\nblocks.jsonl\n" {
+	if err != nil || !strings.HasPrefix(string(text), "<!DOCTYPE html>") || !strings.Contains(out.String(), "\nA: a\n") ||
+		!strings.HasSuffix(out.String(), "\nblocks.html\nblocks.jsonl\n") {
 		t.Errorf("printed %q, %v, the page begins %.40q", out.String(), err, text)
 	}
 }

@@ -308,6 +308,7 @@ func (f *checkFlags) check(ctx context.Context, p process) error {
 	defer tuneGenerator(os.Getenv)()
 	var o gate.Outcome
 	h := results.NewHeader()
+	o.Conditions = f.conditions(b, t, &h)
 	elsewhere := b.Elsewhere(h.Build, h.Machine)
 	recount := elsewhere != "" && (f.only != "counts" || f.against != "")
 	if f.only != "counts" || recount {
@@ -371,9 +372,31 @@ func (f *checkFlags) check(ctx context.Context, p process) error {
 	return errors.Join(f.print(p, &o), f.keep(b, t, &o, h), f.status(&o))
 }
 
+// conditions says what was compared, on what and when.
+func (f *checkFlags) conditions(b *gate.Baseline, t *gate.Timed, h *results.Header) (out []results.NamedValue) {
+	add := func(name, value string) { out = append(out, results.NamedValue{Name: name, Value: value}) }
+	add("baseline", fmt.Sprintf("%s, %s, made %s", f.baseline, b.Build, b.Made.UTC().Format(time.DateOnly)))
+	add("build", h.Build.String())
+	if f.only != "timed" {
+		add("counts", fmt.Sprintf("%s, profile %s", results.Plural(int64(len(b.Cases)), "case"), f.profile))
+	}
+	if f.only != "counts" {
+		g := t.Plan.Load.Groups[0]
+		load := results.ClientGroup{Workload: g.Workload, Clients: g.Clients, Pipeline: g.Pipeline, Rate: g.Rate.String(),
+			Records: g.Records}
+		add("load", load.Describe())
+		add("measured", fmt.Sprintf("blocks of %s after %s of warm-up, for %s", t.Plan.Load.Duration, t.Plan.Load.Warmup,
+			f.budget))
+	}
+	add("durability", "not durable (in memory)")
+	add("machine", h.Machine.String())
+	add("date", h.Started.Format("2006-01-02 15:04 UTC"))
+	return out
+}
+
 func (f *checkFlags) print(p process, o *gate.Outcome) error {
-	err := f.write(p, func(w io.Writer) error {
-		switch f.format {
+	err := f.write(p, func(w io.Writer, format string) error {
+		switch format {
 		case "md":
 			return o.PrintMarkdown(w)
 		case "json":

@@ -47,7 +47,7 @@ between as one of B, so they get no verdict: neokv ab measures in turn. A single
 			if err = errors.Join(wrong, err); err != nil {
 				return err
 			}
-			return f.write(p, func(w io.Writer) error { return writeComparison(w, got, f.format) })
+			return f.write(p, func(w io.Writer, format string) error { return writeComparison(w, got, format) })
 		},
 	}
 	f.register(c.Flags())
@@ -102,10 +102,10 @@ func (f *pageFlags) check(inputs ...string) error {
 	return f.spare(f.out)
 }
 
-// write writes to where the flags say, and prints the name of a file.
-func (f *pageFlags) write(p process, write func(io.Writer) error) error {
+// write writes to where the flags say. Of a page that goes to a file it prints the table, too, and the name of any file.
+func (f *pageFlags) write(p process, write func(w io.Writer, format string) error) error {
 	var text bytes.Buffer // a page that fails half-way is not written at all
-	if err := write(&text); err != nil {
+	if err := write(&text, f.format); err != nil {
 		return err
 	}
 	if f.out == "-" {
@@ -114,6 +114,11 @@ func (f *pageFlags) write(p process, write func(io.Writer) error) error {
 	}
 	if err := os.WriteFile(f.out, text.Bytes(), 0o666); err != nil {
 		return err
+	}
+	if f.format == "html" {
+		if err := write(p.stdout, "table"); err != nil {
+			return err
+		}
 	}
 	_, err := fmt.Fprintln(p.stdout, f.out)
 	return err

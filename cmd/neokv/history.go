@@ -138,8 +138,8 @@ func (f *historyFlags) show(p process, path string) error {
 	if len(trends) == 0 {
 		return &usageError{path + ": no run has these figures and workloads"}
 	}
-	return f.write(p, func(w io.Writer) error {
-		switch f.format {
+	return f.write(p, func(w io.Writer, format string) error {
+		switch format {
 		case "html":
 			return report.HistoryHTML(w, path, trends, o)
 		case "json":

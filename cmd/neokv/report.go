@@ -31,11 +31,16 @@ results are drawn over each other, and the page names in what their load, settin
 			if err = errors.Join(wrong, err); err != nil {
 				return err
 			}
-			print := report.HTML
-			if f.format == "md" {
-				print = report.Markdown
-			}
-			return errors.Join(f.write(p, func(w io.Writer) error { return print(w, subjects) }), missing)
+			return errors.Join(f.write(p, func(w io.Writer, format string) error {
+				switch format {
+				case "html":
+					return report.HTML(w, subjects)
+				case "md":
+					return report.Markdown(w, subjects)
+				}
+				_, err := fmt.Fprintln(w, report.Headline(subjects))
+				return err
+			}), missing)
 		},
 	}
 	f.register(c.Flags())

@@ -57,7 +57,8 @@ func TestReport(t *testing.T) {
 		return string(b)
 	}
 	got := neokvRun(t, nil, "report", "a.jsonl")
-	if got.status != statusDone || got.stdout != "report.html\n" || got.stderr != "" {
+	if got.status != statusDone || got.stdout != "100 ops/s, service time p50 50 us, p99 99 us\nreport.html\n" ||
+		got.stderr != "" {
 		t.Errorf("status %d, stdout %q, stderr %q", got.status, got.stdout, got.stderr)
 	}
 	if !strings.Contains(page("report.html"), "<h1>a</h1>") {

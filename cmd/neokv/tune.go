@@ -129,8 +129,8 @@ func (f *tuneFlags) print(p process, study *tuning.Study, path string) error {
 			return err
 		}
 	}
-	return f.show(p, path, func(w io.Writer) error {
-		switch f.format {
+	return f.show(p, path, func(w io.Writer, format string) error {
+		switch format {
 		case "html":
 			return report.TuningHTML(w, o)
 		case "json":

@@ -15,7 +15,7 @@ func (d *Delta) PrintTable(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString(strings.Join(d.Lead(), "\n") + "\n\n")
 	for _, r := range d.SetupRows() {
-		fmt.Fprintf(&b, "%s: %s\n", r[0], r[1])
+		fmt.Fprintf(&b, "%s: %s\n", r.Name, r.Value)
 	}
 	b.WriteByte('\n')
 	rows := [][]string{d.Heading()}
@@ -55,11 +55,11 @@ func (d *Delta) PrintMarkdown(w io.Writer) error {
 		b.WriteString(line + "\n\n")
 	}
 	for i, r := range d.SetupRows() {
-		value := text(r[1])
+		value := text(r.Value)
 		if i < 2 {
-			value = "`" + strings.ReplaceAll(r[1], "`", "'") + "`"
+			value = "`" + strings.ReplaceAll(r.Value, "`", "'") + "`"
 		}
-		fmt.Fprintf(&b, "- %s: %s\n", text(r[0]), value)
+		fmt.Fprintf(&b, "- %s: %s\n", text(r.Name), value)
 	}
 	b.WriteByte('\n')
 	table := func(from, to int) {
@@ -101,17 +101,20 @@ func (d *Delta) Lead() (out []string) {
 
 // SetupRows returns the conditions of a comparison, each with its name: what the sides are, what both share, and in what
 // else they differ.
-func (d *Delta) SetupRows() [][]string {
-	rows := [][]string{{"A", d.A}, {"B", d.B}}
+func (d *Delta) SetupRows() (rows []results.NamedValue) {
+	add := func(name, value string) { rows = append(rows, results.NamedValue{Name: name, Value: value}) }
+	add("A", d.A)
+	add("B", d.B)
 	for _, s := range d.Setup {
 		if s.A == s.B {
-			rows = append(rows, []string{s.Name, s.A})
+			add(s.Name, s.A)
 		} else {
-			rows = append(rows, []string{s.Name + " of A", orNone(s.A)}, []string{s.Name + " of B", orNone(s.B)})
+			add(s.Name+" of A", orNone(s.A))
+			add(s.Name+" of B", orNone(s.B))
 		}
 	}
 	for _, c := range d.Conditions {
-		rows = append(rows, []string{"differs", fmt.Sprintf("%s: %s and %s", c.Name, orNone(c.A), orNone(c.B))})
+		add("differs", fmt.Sprintf("%s: %s and %s", c.Name, orNone(c.A), orNone(c.B)))
 	}
 	return rows
 }

@@ -153,7 +153,7 @@ func TestRunsNameAllDifferences(t *testing.T) {
 	}
 	var rows []string
 	for _, r := range d.SetupRows() {
-		rows = append(rows, strings.Join(r, ": "))
+		rows = append(rows, r.Name+": "+r.Value)
 	}
 	const want = `A: a/
 B: b/

@@ -13,39 +13,29 @@ import (
 
 // setupOf says what two sides were and what was sent to them: what a reader must know before the figures mean anything.
 func setupOf(a, b []*results.Header) (out []Condition) {
-	add := func(name string, of func(h *results.Header) string) {
-		c := Condition{name, listed(each(a, of)), listed(each(b, of))}
-		if c.A != "" || c.B != "" {
-			out = append(out, c)
+	values := func(headers []*results.Header, i int) string {
+		var all []string
+		for _, h := range headers {
+			all = append(all, h.Conditions()[i].Value)
 		}
+		return listed(all)
 	}
-	add("load", func(h *results.Header) string { return strings.Join(h.Load(), " | ") })
-	add("measured", func(h *results.Header) string {
-		if h.Duration == 0 {
-			return "to the end of the work"
+	for i, c := range a[0].Conditions() {
+		if c.Name == "date" {
+			text := dates(slices.Concat(a, b))
+			out = append(out, Condition{c.Name, text, text})
+			continue
 		}
-		return fmt.Sprintf("%s after %s of warm-up", h.Duration, h.Warmup)
-	})
-	add("target", func(h *results.Header) string { return h.What() })
-	add("durability", func(h *results.Header) string { return cmp.Or(h.Durability(), "not known") })
-	add("machine", func(h *results.Header) string { return h.Machine.String() })
-	all := slices.Concat(a, b)
-	first := slices.MinFunc(all, func(x, y *results.Header) int { return x.Started.Compare(y.Started) }).Started.UTC()
-	last := slices.MaxFunc(all, func(x, y *results.Header) int { return x.Started.Compare(y.Started) }).Started.UTC()
-	add("date", func(*results.Header) string { return dates(first, last) })
-	add("seed", func(h *results.Header) string { return strconv.FormatUint(h.Seed, 10) })
-	return out
-}
-
-func each(headers []*results.Header, of func(h *results.Header) string) (out []string) {
-	for _, h := range headers {
-		out = append(out, of(h))
+		out = append(out, Condition{c.Name, values(a, i), values(b, i)})
 	}
 	return out
 }
 
-// dates prints a span of time.
-func dates(from, to time.Time) string {
+// dates prints when runs began.
+func dates(headers []*results.Header) string {
+	earlier := func(x, y *results.Header) int { return x.Started.Compare(y.Started) }
+	from := slices.MinFunc(headers, earlier).Started.UTC()
+	to := slices.MaxFunc(headers, earlier).Started.UTC()
 	const day, minute = "2006-01-02 15:04", "15:04"
 	switch text := from.Format(day); {
 	case text == to.Format(day):

@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"neokv.dev/results"
 	"neokv.dev/results/changepoint"
@@ -15,14 +16,19 @@ import (
 // columns is how wide the curves of a table are at most.
 const columns = 40
 
-// PrintTable prints trends for people.
+// PrintTable prints trends for people: of each what was found, its conditions, and its figures.
 func PrintTable(w io.Writer, trends []*Trend, o Options) error {
 	var b strings.Builder
 	for i, t := range trends {
 		if i > 0 {
 			b.WriteByte('\n')
 		}
-		fmt.Fprintf(&b, "%s\n%s\n%s\n%s\n\n", t.Load, t.Target, t.Machine, t.Span())
+		b.WriteString(t.Conclusion() + "\n\n")
+		for _, c := range t.Conditions() {
+			fmt.Fprintf(&b, "%s: %s\n", c.Name, c.Value)
+		}
+		b.WriteByte('\n')
+		t.printChanges(&b)
 		rows := [][]string{{"figure", "first", "median", "last"}}
 		for k := range t.Series {
 			rows = append(rows, t.Series[k].Cells())
@@ -35,14 +41,55 @@ func PrintTable(w io.Writer, trends []*Trend, o Options) error {
 			b.WriteByte('\n')
 		}
 		b.WriteByte('\n')
-		t.printChanges(&b)
 		for _, note := range t.Notes() {
 			b.WriteString(note + "\n")
 		}
 	}
-	fmt.Fprintf(&b, "\nchange points by %s\n", o.Method())
+	fmt.Fprintf(&b, "change points by %s\n", o.Method())
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// Conditions returns what the runs of a trend share, each with its name.
+func (t *Trend) Conditions() []results.NamedValue {
+	return []results.NamedValue{{Name: "load", Value: t.Load}, {Name: "target", Value: t.Target},
+		{Name: "machine", Value: t.Machine}, {Name: "runs", Value: t.Span()}}
+}
+
+// Conclusion says in a sentence what was found. It names the last changes, and the first figures of each.
+func (t *Trend) Conclusion() string {
+	const changes, figures = 3, 3
+	runs := results.Plural(int64(len(t.Runs)), "run")
+	switch {
+	case len(t.Runs) < 2*changepoint.DefaultLeast:
+		return fmt.Sprintf("cannot tell: %s, and a change point needs %d", runs, 2*changepoint.DefaultLeast)
+	case t.Changes == nil:
+		return fmt.Sprintf("no change of %s in %s", results.Plural(int64(len(t.Series)), "figure"), runs)
+	}
+	var said []string
+	for i := range t.Changes[max(0, len(t.Changes)-changes):] {
+		c := &t.Changes[max(0, len(t.Changes)-changes)+i]
+		var found []string
+		for _, l := range c.Levels {
+			r := t.Level(l).Change
+			text := fmt.Sprintf("%s %s", r.Name, t.Level(l).verdict())
+			if r.Ratio != nil {
+				text += fmt.Sprintf(" (%s of %s)", compare.Percent(r.Ratio.Center), results.FigureText(r.A.Center, r.Unit))
+			}
+			found = append(found, text)
+		}
+		if more := len(found) - figures; more > 0 {
+			found = append(found[:figures], fmt.Sprintf("and %d more", more))
+		}
+		said = append(said, fmt.Sprintf("on %s %s", t.Runs[c.Run].At.UTC().Format(time.DateOnly),
+			strings.Join(found, ", ")))
+	}
+	last := ""
+	if len(t.Changes) > changes {
+		last = ", the last"
+	}
+	return fmt.Sprintf("%s in %s%s: %s", results.Plural(int64(len(t.Changes)), "change"), runs, last,
+		strings.Join(said, "; "))
 }
 
 // Span says which runs a trend has.
@@ -79,9 +126,6 @@ func (s *Series) curve() string {
 
 // printChanges writes the changes, and in what else the runs differ.
 func (t *Trend) printChanges(b *strings.Builder) {
-	if t.Changes == nil {
-		b.WriteString("no change points\n")
-	}
 	for i := range t.Changes {
 		c := &t.Changes[i]
 		fmt.Fprintf(b, "%s\n", t.Where(c))
@@ -95,6 +139,7 @@ func (t *Trend) printChanges(b *strings.Builder) {
 		for _, f := range c.Differ {
 			fmt.Fprintf(b, "  %s: %s -> %s\n", f.Name, cmp.Or(f.Values[0], "(none)"), cmp.Or(f.Values[1], "(none)"))
 		}
+		b.WriteByte('\n')
 	}
 }
 
@@ -121,18 +166,19 @@ func (l *Level) Cells() []string {
 	if r.Ratio != nil {
 		out[3], out[4] = compare.Percent(r.Ratio.Center), r.Ratio.Span()
 	}
-	verdict := string(r.Verdict)
-	if r.Verdict == compare.Same {
-		verdict = "spread" // the medians are the same within noise
+	return append(out, l.verdict())
+}
+
+// verdict says what a change means.
+func (l *Level) verdict() string {
+	if l.Change.Verdict == compare.Same {
+		return "spread" // the medians are the same within noise
 	}
-	return append(out, verdict)
+	return string(l.Change.Verdict)
 }
 
 // Notes says what a reader must know about a trend.
 func (t *Trend) Notes() (out []string) {
-	if n := len(t.Runs); n < 2*changepoint.DefaultLeast {
-		out = append(out, fmt.Sprintf("%d of the %d runs that a change point needs", n, 2*changepoint.DefaultLeast))
-	}
 	if t.Older > 0 {
 		out = append(out, fmt.Sprintf("%s older runs are left out", results.Count(int64(t.Older))))
 	}

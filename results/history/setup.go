@@ -61,11 +61,13 @@ func target(h *results.Header) string {
 		c.Regions), c.Transport+" transport")
 	switch {
 	case c.InMemory:
-		words = append(words, "in memory")
 	case c.Logs != (results.DataFolder{}):
 		words = append(words, fmt.Sprintf("sync %s, data on %s, logs on %s", c.Sync, c.Data.FileSystem, c.Logs.FileSystem))
 	default:
 		words = append(words, fmt.Sprintf("sync %s, data on %s", c.Sync, c.Data.FileSystem))
+	}
+	if why := h.NotDurable(); why != "" {
+		words = append(words, "not durable ("+why+")")
 	}
 	return strings.Join(words, ", ")
 }

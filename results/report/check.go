@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"io"
 
+	"neokv.dev/results"
 	"neokv.dev/results/compare"
 )
 
@@ -15,6 +16,7 @@ var checkTemplate = newTemplate(checkHTML)
 // CheckPage is what a gate found, as text, to be shown as a page.
 type CheckPage struct {
 	Verdict, Headline     string
+	Conditions            []results.NamedValue
 	Power, Warnings, Next []string
 	Columns               []string // without that of the verdict
 	Cases                 []CheckedCase

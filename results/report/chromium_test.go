@@ -154,8 +154,8 @@ func (c *drawnChart) check(t *testing.T, ground string, width int64) {
 	if c.Ground != ground {
 		t.Errorf("%s: ground %s, want %s", c.Title, c.Ground, ground)
 	}
-	if c.Width < 300 || c.Width > float64(width) {
-		t.Errorf("%s: %.0f pixels wide, want 300 to %d", c.Title, c.Width, width)
+	if c.Width < 270 || c.Width > float64(width) {
+		t.Errorf("%s: %.0f pixels wide, want 270 to %d", c.Title, c.Width, width)
 	}
 }
 
@@ -181,7 +181,29 @@ type view struct {
 var views = []view{
 	{"light", "light", "255,255,255,255", 1280},
 	{"dark", "dark", "18,22,28,255", 1280},
-	{"phone", "light", "255,255,255,255", 390},
+	{"phone", "light", "255,255,255,255", phone},
+}
+
+// phone is the width of a small phone in pixels, and phoneHeight what it shows at once.
+const (
+	phone       = 360
+	phoneHeight = 640
+)
+
+// checkPhone wants what was found in sight: the conclusion without scrolling, and of each table with verdicts all of
+// them without scrolling sideways.
+func (o *opened) checkPhone(t *testing.T) {
+	t.Helper()
+	for what, expression := range map[string]string{
+		"the end of the conclusion": `document.querySelector('.conclusion').getBoundingClientRect().bottom - ` +
+			fmt.Sprint(phoneHeight),
+		"a verdict": `Math.max(0, ...[...document.querySelectorAll('td.better, td.worse, td.even, td.spread')].map((c) =>
+			c.getBoundingClientRect().right)) - ` + fmt.Sprint(phone),
+	} {
+		if beyond := eval[float64](t, o, expression); beyond > 0 {
+			t.Errorf("%s is %.0f pixels out of sight", what, beyond)
+		}
+	}
 }
 
 // look opens a page in a view, and wants these charts drawn, and nothing that the browser complains about.
@@ -203,6 +225,9 @@ func look(t *testing.T, in context.Context, path, name string, v view, want []st
 		t.Errorf("the page is %d pixels wide in a window of %d", wide, v.width)
 	}
 	p.checkTitle(t)
+	if v.name == "phone" {
+		p.checkPhone(t)
+	}
 	p.picture(t, name+"-"+v.name)
 	if seen := p.complaints(); len(seen) > 0 {
 		t.Errorf("the browser saw %q", seen)
@@ -269,11 +294,11 @@ func TestComparisonInBrowser(t *testing.T) {
 			t.Fatal(err)
 		}
 		spoken := eval[string](t, p, `document.getElementById('spoken').textContent`)
-		if !regexp.MustCompile(`^throughput: −\S+ % \(−\S+ % to −\S+ %\), worse, A \S+ ops/s, B`).MatchString(spoken) {
+		if !regexp.MustCompile(`^throughput: -\S+ % \(-\S+ % to -\S+ %\), worse, A \S+ ops/s, B`).MatchString(spoken) {
 			t.Errorf("the page says %q, want the ratio of throughput", spoken)
 		}
 		tip := eval[string](t, p, `[...document.querySelectorAll('#ratios .chart div')].map((d) => d.textContent).join()`)
-		if !strings.Contains(tip, "rounds: −") {
+		if !strings.Contains(tip, "rounds: -") {
 			t.Errorf("the tip says %q, want the rounds", tip)
 		}
 		if seen := p.complaints(); len(seen) > 0 {

@@ -4,8 +4,9 @@ import (
 	_ "embed"
 	"io"
 	"math"
+	"slices"
+	"strings"
 
-	"neokv.dev/results"
 	"neokv.dev/results/compare"
 )
 
@@ -22,14 +23,21 @@ var (
 type comparisonPage struct {
 	frame
 	*compare.Delta
-	Table []comparisonRow
-	Chart bool // some row has a ratio
+	Tables []comparisonTable
+	Chart  bool // some row has a ratio
 }
 
-// comparisonRow is a row of the table.
+// comparisonTable has the primary figures, or the others.
+type comparisonTable struct {
+	About string
+	Rows  []comparisonRow
+}
+
+// comparisonRow is a row of a table.
 type comparisonRow struct {
-	Cells   []string // without the verdict
+	Cells   []string
 	Verdict compare.Verdict
+	primary bool
 }
 
 // drawnComparison is what the script of the page draws, as JSON.
@@ -46,7 +54,14 @@ type drawnRatio struct {
 	Center   float64         `json:"center"`
 	Interval []float64       `json:"interval,omitempty"`
 	Rounds   []float64       `json:"rounds,omitempty"`
+	// The same as text.
+	Change  string `json:"change"`
+	Span    string `json:"span,omitempty"`
+	Changes string `json:"changes,omitempty"` // of the first rounds
 }
+
+// maxChanges is of how many rounds a tip has the changes.
+const maxChanges = 40
 
 // ComparisonHTML writes a comparison as a page: its table, and a chart with the ratio of each figure.
 func ComparisonHTML(w io.Writer, c *compare.Delta) error {
@@ -54,15 +69,29 @@ func ComparisonHTML(w io.Writer, c *compare.Delta) error {
 	p := comparisonPage{Delta: c}
 	for i := range c.Rows {
 		r := &c.Rows[i]
-		cells := c.Cells(r)
-		last := len(cells) - 1
-		p.Table = append(p.Table, comparisonRow{cells[:last], r.Verdict})
+		if n := len(p.Tables); n == 0 || !r.Primary && p.Tables[n-1].Rows[0].primary {
+			p.Tables = append(p.Tables, comparisonTable{})
+			if !r.Primary {
+				p.Tables[n].About = compare.Exploratory
+			}
+		}
+		t := &p.Tables[len(p.Tables)-1]
+		t.Rows = append(t.Rows, comparisonRow{inSight(c.Cells(r)), r.Verdict, r.Primary})
 		if r.Ratio == nil || r.Ratio.Center <= 0 || math.IsInf(r.Ratio.Center, 0) {
 			continue
 		}
-		drawn.Rows = append(drawn.Rows, drawnRatio{Name: r.Name, A: results.FigureText(r.A.Center, r.Unit),
-			B: results.FigureText(r.B.Center, r.Unit), Verdict: r.Verdict, Center: r.Ratio.Center,
-			Interval: r.Ratio.Interval, Rounds: r.Ratios})
+		cells := c.Cells(r)
+		d := drawnRatio{Name: r.Name, A: cells[1], B: cells[2], Verdict: r.Verdict, Center: r.Ratio.Center,
+			Interval: r.Ratio.Interval, Rounds: r.Ratios, Change: cells[3]}
+		if r.Ratio.Interval != nil {
+			d.Span = cells[4]
+		}
+		var changes []string
+		for _, ratio := range r.Ratios[:min(len(r.Ratios), maxChanges)] {
+			changes = append(changes, compare.Percent(ratio))
+		}
+		d.Changes = strings.Join(changes, ", ")
+		drawn.Rows = append(drawn.Rows, d)
 	}
 	p.Chart = len(drawn.Rows) > 0
 	var err error
@@ -72,13 +101,20 @@ func ComparisonHTML(w io.Writer, c *compare.Delta) error {
 	return writePage(w, comparisonTemplate, p)
 }
 
-// Names returns the names of the columns without that of the verdict.
-func (p comparisonPage) Names() []string {
-	h := p.Heading()
-	return h[:len(h)-1]
+// inSight puts the change and the verdict of a row, or their names, behind the figure: a phone shows these three.
+func inSight(cells []string) []string {
+	last := len(cells) - 1
+	return slices.Concat([]string{cells[0], cells[3], cells[last]}, cells[1:3], cells[4:last])
 }
 
-// Remarks returns the lines below the table. The warnings stand above it.
+// Names returns the names of the columns.
+func (p comparisonPage) Names() []string {
+	h := p.Heading()
+	h[len(h)-1] = "verdict"
+	return inSight(h)
+}
+
+// Remarks returns the lines below the tables. The warnings stand above them.
 func (p comparisonPage) Remarks() []string {
 	plain := *p.Delta
 	plain.Warnings = nil

@@ -12,14 +12,13 @@
 		differs: { symbol: 'diamond', mark: '◆', color: (t) => t.colours[0] },
 		'~': { symbol: 'emptyCircle', mark: '○', color: (t) => t.soft },
 		contaminated: { symbol: 'emptyRect', mark: '□', color: (t) => t.colours[3] },
+		'cannot tell': { symbol: 'emptyDiamond', mark: '◇', color: (t) => t.soft },
 		'too few': { symbol: 'emptyDiamond', mark: '◇', color: (t) => t.soft },
 	};
 	const meaning = { '~': '~ (may be noise)' };
 
 	// The axis has the logarithms of ratios, between bounds that no figure here passes unless a side did nothing.
 	const log = (ratio) => Math.log(Math.min(Math.max(ratio, 1e-4), 1e4));
-	const change = (ratio) => ratio === 1 ? '0 %' : ratio >= 3 || ratio <= 1 / 3 ? '×' + digits(ratio) :
-		(ratio >= 1 ? '+' : '−') + digits(Math.abs(100 * (ratio - 1))) + ' %';
 
 	// The axis shows three quarters of the figures in full, and others as far as that leaves room for these: a figure that
 	// lies further out stands at the edge, with its ratio beside it.
@@ -31,7 +30,11 @@
 	const place = (ratio) => Math.min(Math.max(log(ratio), low), high);
 	const outside = (r) => log(r.center) < low || log(r.center) > high;
 
-	// ticks returns ratios that are easy to read: 1 and steps of some percent, or factors where the span is wide.
+	// The ticks are ratios that are easy to read, all of one kind: changes in percent, or times where the axis goes so far
+	// that these read better.
+	const times = high >= Math.log(2) || low <= Math.log(0.1);
+	const tickText = (ratio) => times ? 'x' + digits(ratio) : ratio === 1 ? '0 %' :
+		(ratio > 1 ? '+' : '−') + digits(Math.abs(100 * (ratio - 1))) + ' %';
 	const ticks = (most) => {
 		const within = (list) => list.map(log).filter((v) => v >= low && v <= high);
 		if (high - low < 1.6) {
@@ -49,8 +52,7 @@
 		return [0];
 	};
 
-	const text = (r) => `${r.name}: ${change(r.center)}` +
-		(r.interval ? ` (${change(r.interval[0])} to ${change(r.interval[1])})` : '') + `, ${r.verdict}`;
+	const text = (r) => `${r.name}: ${r.change}` + (r.span ? ` (${r.span})` : '') + `, ${r.verdict}`;
 
 	if (rows.length) add('ratios', true, () => ({
 		title: 'B / A', height: 70 + 26 * rows.length, top: 10, left: (narrow) => narrow ? 118 : 170,
@@ -59,7 +61,7 @@
 			name: 'B against A', options: (narrow) => {
 				const customValues = ticks(narrow ? 5 : 11);
 				return { type: 'value', min: low, max: high, split: true, axisTick: { customValues },
-					axisLabel: { customValues, formatter: (v) => change(v === 0 ? 1 : Math.exp(v)) } };
+					axisLabel: { customValues, formatter: (v) => tickText(v === 0 ? 1 : Math.exp(v)) } };
 			},
 		},
 		y: {
@@ -95,7 +97,7 @@
 					return { value: [place(r.center), i], symbol: v.symbol, symbolRotate: v.rotate || 0, symbolSize: 12,
 						itemStyle: { color: v.color(t), borderWidth: 2, opacity: 1 },
 						label: { show: outside(r), position: r.center > 1 ? 'left' : 'right', color: t.text, fontSize: 11,
-							formatter: r.center > 1 ? change(r.center) + ' →' : '← ' + change(r.center) } };
+							formatter: r.center > 1 ? r.change + ' →' : '← ' + r.change } };
 				}),
 				markLine: { symbol: 'none', silent: true, animation: false, label: { show: false },
 					data: [{ xAxis: 0, lineStyle: { color: t.text, type: 'solid', width: 1.4 } }] },
@@ -105,7 +107,7 @@
 			const r = rows[item.dataIndex];
 			if (!r) return '';
 			return `<b>${escape(text(r))}</b><br>A ${escape(r.a)}<br>B ${escape(r.b)}` +
-				(r.rounds ? '<br>rounds: ' + escape(r.rounds.map(change).slice(0, 40).join(', ')) : '');
+				(r.changes ? '<br>rounds: ' + escape(r.changes) : '');
 		},
 		stops: rows.map((r, i) => ({ text: `${text(r)}, A ${r.a}, B ${r.b}`, seriesIndex: 2, dataIndex: i })),
 	}));

@@ -38,6 +38,8 @@ func syntheticComparison() *compare.Delta {
 	}
 	d := compare.Rounds(rounds, []string{"throughput", "p99"})
 	d.A, d.B, d.Warnings = "as it is", "engine.memtable_size=4MiB "+hostile, []string{"the machine was busy: " + hostile}
+	d.Setup = []compare.Condition{{Name: "load", A: "set " + hostile, B: "set " + hostile},
+		{Name: "durability", A: "not durable (in memory)", B: "sync always on ext4"}, {Name: "rounds", A: "12", B: "12"}}
 	d.Conditions = []compare.Condition{{Name: "engine.memtable_size", A: "64MiB", B: "4MiB"}}
 	return d
 }

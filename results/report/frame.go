@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"strings"
 )
 
 // A page is a template with the style, the chart library and its script in it, and the figures as JSON. Only the
@@ -50,7 +51,10 @@ func newPlainFrame(title, maker string) frame {
 
 // newTemplate returns the template of a page.
 func newTemplate(html string) *template.Template {
-	t := template.Must(template.New("frame").Funcs(template.FuncMap{"letter": letter}).Parse(frameHTML))
+	t := template.Must(template.New("frame").Funcs(template.FuncMap{
+		"letter": letter,
+		"joined": func(text string) string { return strings.ReplaceAll(text, " %", "\u00a0%") }, // on one line
+	}).Parse(frameHTML))
 	return template.Must(t.New("page").Parse(html))
 }
 

@@ -32,6 +32,17 @@ type historyPage struct {
 	Left   int // figures without a chart
 }
 
+// Conclusion says how many of several setups have changed.
+func (p historyPage) Conclusion() string {
+	changed := 0
+	for _, t := range p.Trends {
+		if t.Changes != nil {
+			changed++
+		}
+	}
+	return fmt.Sprintf("changes in %d of %d setups", changed, len(p.Trends))
+}
+
 // shownTrend is a setup on the page.
 type shownTrend struct {
 	*history.Trend

@@ -14,24 +14,19 @@ import (
 func Markdown(w io.Writer, subjects []results.ResultFile) error {
 	var b strings.Builder
 	several := len(subjects) > 1
-	fmt.Fprintf(&b, "### Benchmark: %s\n\n", results.MarkdownText(title(subjects)))
+	text := results.MarkdownText
+	fmt.Fprintf(&b, "### Benchmark: %s\n\n**%s**\n\n", text(title(subjects)), text(Headline(subjects)))
+	for _, c := range conditions(subjects) {
+		fmt.Fprintf(&b, "- %s: %s\n", text(c.Name), text(c.Value))
+	}
 	for i, s := range subjects {
-		name := ""
+		indent := ""
 		if several {
-			name = fmt.Sprintf("**%s** `%s`: ", letter(i), strings.ReplaceAll(s.Name, "`", "'"))
-		}
-		fmt.Fprintf(&b, "- %s%s, %s\n", name, results.MarkdownText(s.Result.Header.Where()),
-			s.Result.Header.Started.UTC().Format("2006-01-02 15:04 UTC"))
-		if several || !measured(subjects) { // else their tables say it
-			for k, g := range s.Result.Header.Groups {
-				if k == 0 && !measured(subjects) {
-					g.Rate = "several rates"
-				}
-				fmt.Fprintf(&b, "  - %s\n", results.MarkdownText(g.Describe()))
-			}
+			indent = "  "
+			fmt.Fprintf(&b, "- **%s** `%s`\n", letter(i), strings.ReplaceAll(s.Name, "`", "'"))
 		}
 		for _, p := range problems(s.Result) {
-			fmt.Fprintf(&b, "  - ⚠ %s\n", results.MarkdownText(p))
+			fmt.Fprintf(&b, "%s- ⚠ %s\n", indent, text(p))
 		}
 	}
 	if several {

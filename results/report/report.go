@@ -28,14 +28,16 @@ var (
 // page is what the template shows.
 type page struct {
 	frame
-	Subjects []shownSubject
-	Several  bool
-	Groups   []shownGroup
-	Facts    []results.Fact // all of them
-	Differ   []results.Fact // those in which the results differ
-	Drawing  *drawing
-	Events   []shownEvent
-	Steps    []shownStep
+	Conclusion string
+	Conditions []results.NamedValue
+	Subjects   []shownSubject
+	Several    bool
+	Groups     []shownGroup
+	Facts      []results.Fact // all of them
+	Differ     []results.Fact // those in which the results differ
+	Drawing    *drawing
+	Events     []shownEvent
+	Steps      []shownStep
 }
 
 // shownSubject is the paragraph about a result.
@@ -43,8 +45,6 @@ type shownSubject struct {
 	Index    int
 	Letter   string
 	Name     string
-	Started  string
-	Where    string
 	Problems []string // failure, interruption, what is missing, not durable, warnings
 	Notes    []string
 }
@@ -83,7 +83,7 @@ func HTML(w io.Writer, subjects []results.ResultFile) error {
 		return fmt.Errorf("report: %w", err)
 	}
 	p := page{
-		frame: f, Several: len(subjects) > 1, Drawing: d, Facts: results.Facts(subjects), Groups: groupTables(subjects),
+		frame: f, Conclusion: Headline(subjects), Conditions: conditions(subjects), Several: len(subjects) > 1, Drawing: d, Facts: results.Facts(subjects), Groups: groupTables(subjects),
 		Events: shownEvents(subjects), Steps: shownSteps(d),
 	}
 	for _, f := range p.Facts {
@@ -93,8 +93,7 @@ func HTML(w io.Writer, subjects []results.ResultFile) error {
 	}
 	for i, s := range subjects {
 		shown := shownSubject{
-			Index: i, Letter: letter(i), Name: s.Name, Where: s.Result.Header.Where(), Problems: problems(s.Result),
-			Started: s.Result.Header.Started.UTC().Format("2006-01-02 15:04:05 UTC"),
+			Index: i, Letter: letter(i), Name: s.Name, Problems: problems(s.Result),
 		}
 		if s.Result.Summary != nil {
 			shown.Notes = s.Result.Summary.Notes(&s.Result.Header)

@@ -6,7 +6,6 @@ import (
 	"math"
 	"strings"
 
-	"neokv.dev/results"
 	"neokv.dev/results/compare"
 	"neokv.dev/results/tuning"
 )
@@ -168,10 +167,4 @@ func (p tuningPage) Worst() string {
 	}
 	row := c.Delta.Row(p.Plan.Objective.Figure)
 	return "Worst case nearby: " + compare.Percent(row.Ratio.Center) + " with " + c.Load + "."
-}
-
-// Machine says what the trials ran on.
-func (p tuningPage) Machine() string {
-	m := p.Plan.Machine
-	return m.CPU + ", " + results.Count(int64(m.Cores)) + " cores"
 }

@@ -185,13 +185,27 @@ func (o *StudyOutcome) Title() string {
 	return text
 }
 
-// Extent says how much was tried.
-func (o *StudyOutcome) Extent() string {
-	text := fmt.Sprintf("%s trials of %s", results.Count(int64(o.Trials)), o.Plan.Block)
+// Conditions returns what a reader must know of a study before its figures mean anything.
+func (o *StudyOutcome) Conditions() []results.NamedValue {
+	p := &o.Plan
+	load := results.ClientGroup{Workload: p.Load.Workload, Clients: p.Load.Clients, Pipeline: p.Load.Pipeline,
+		Rate: p.Load.Rate, Records: p.Load.Records}
+	trials := fmt.Sprintf("%s of %s after %s of warm-up", results.Plural(int64(o.Trials), "trial"), p.Block, p.Warmup)
 	if o.Failed > 0 {
-		text += fmt.Sprintf(" (%d failed)", o.Failed)
+		trials += fmt.Sprintf(" (%d failed)", o.Failed)
 	}
-	return text + " in " + o.Took.Round(time.Second).String() + ", seed " + fmt.Sprint(o.Plan.Seed)
+	target := "profile " + p.Profile
+	if len(p.Set) > 0 {
+		target += ", " + strings.Join(p.Set, ", ")
+	}
+	return []results.NamedValue{
+		{Name: "load", Value: load.Describe()},
+		{Name: "target", Value: target},
+		{Name: "measured", Value: trials + ", in " + o.Took.Round(time.Second).String()},
+		{Name: "machine", Value: p.Machine.String()},
+		{Name: "date", Value: p.Started.UTC().Format("2006-01-02 15:04 UTC")},
+		{Name: "seed", Value: fmt.Sprint(p.Seed)},
+	}
 }
 
 // columns are the columns of a table beside the objective's ratio.
@@ -331,7 +345,10 @@ func (o *StudyOutcome) PrintTable(w io.Writer) error {
 			b.WriteString(strings.TrimRight(line, " ") + "\n")
 		}
 	}
-	fmt.Fprintf(&b, "%s\n%s\n", o.Title(), o.Extent())
+	b.WriteString(strings.Join(o.Conclusion(), "\n") + "\n\n")
+	for _, c := range o.Conditions() {
+		fmt.Fprintf(&b, "%s: %s\n", c.Name, c.Value)
+	}
 	rows := [][]string{o.EffectHeading()}
 	for i := range o.Effects {
 		rows = append(rows, o.EffectRows(&o.Effects[i])...)
@@ -360,9 +377,6 @@ func (o *StudyOutcome) PrintTable(w io.Writer) error {
 	b.WriteByte('\n')
 	for _, note := range o.Notes {
 		b.WriteString("note: " + note + "\n")
-	}
-	for _, line := range o.Conclusion() {
-		b.WriteString(line + "\n")
 	}
 	if o.Settings != "" {
 		b.WriteString("\n" + o.Settings)
