@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 )
 
@@ -40,51 +39,9 @@ func newBatch(j job) (*simBatch, error) {
 	return &simBatch{job: j, plan: p}, err
 }
 
-// again returns the command that runs a seed again as a test.
-func (b *simBatch) again(seed uint64) string {
-	s := fmt.Sprintf("GOMAXPROCS=1 go test ./neokv/internal/sim -run 'TestVirtual$' -sim.seed=%d -sim.virtual=%s -v",
-		seed, b.Length)
-	if b.plan.name != general {
-		s += fmt.Sprintf(" -sim.plan='%s'", b.Plan)
-	}
-	if b.Mistake != "" {
-		s += " -sim.planted"
-	}
-	return s
-}
-
-func (b *simBatch) String() string {
-	var out strings.Builder
-	fmt.Fprintf(&out, "%s: %d seeds of %s: ", b.Plan, b.seeds, b.Length)
-	for _, c := range counted {
-		fmt.Fprintf(&out, "%d %s, ", *c.in(&b.stats), c.what)
-	}
-	fmt.Fprintf(&out, "%.1fs of CPU cores", b.seconds)
-	return out.String()
-}
-
 // share scales a floor for 100 s of virtual time to so many runs of the batch.
 func (b *simBatch) share(n, runs int) int {
 	return int(int64(n) * b.Length.Milliseconds() * int64(runs) / 100_000)
-}
-
-// missing lists what the batch has done too little of.
-func (b *simBatch) missing() (short []string) {
-	want, ok := least[b.plan.floors]
-	switch {
-	case b.plan.name == "": // a scenario from the command line has no floors
-		return nil
-	case !ok:
-		return []string{"least does not say what the plan's runs must reach"}
-	}
-	for _, c := range counted {
-		got, need := *c.in(&b.stats), b.share(*c.in(&want), b.seeds)
-		if got < need {
-			short = append(short, fmt.Sprintf("%d %s in %d seeds of %s; want at least %d",
-				got, c.what, b.seeds, b.Length, need))
-		}
-	}
-	return short
 }
 
 // run runs the seeds of the job. An error says what kept it from that; what the seeds have shown is in b.

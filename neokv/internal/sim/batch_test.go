@@ -2,6 +2,8 @@ package sim
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
@@ -40,6 +42,48 @@ func (b *simBatch) judge(t *testing.T) {
 			b.plan.draw(r.Seed, b.Length), b.again(r.Seed))
 	}
 	t.Logf("%s", b)
+}
+
+// again returns the command that runs a seed again as a test.
+func (b *simBatch) again(seed uint64) string {
+	s := fmt.Sprintf("GOMAXPROCS=1 go test ./neokv/internal/sim -run 'TestVirtual$' -sim.seed=%d -sim.virtual=%s -v",
+		seed, b.Length)
+	if b.plan.name != general {
+		s += fmt.Sprintf(" -sim.plan='%s'", b.Plan)
+	}
+	if b.Mistake != "" {
+		s += " -sim.planted"
+	}
+	return s
+}
+
+func (b *simBatch) String() string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "%s: %d seeds of %s: ", b.Plan, b.seeds, b.Length)
+	for _, c := range counted {
+		fmt.Fprintf(&out, "%d %s, ", *c.in(&b.stats), c.what)
+	}
+	fmt.Fprintf(&out, "%.1fs of CPU cores", b.seconds)
+	return out.String()
+}
+
+// missing lists what the batch has done too little of.
+func (b *simBatch) missing() (short []string) {
+	want, ok := least[b.plan.floors]
+	switch {
+	case b.plan.name == "": // a scenario from the command line has no floors
+		return nil
+	case !ok:
+		return []string{"least does not say what the plan's runs must reach"}
+	}
+	for _, c := range counted {
+		got, need := *c.in(&b.stats), b.share(*c.in(&want), b.seeds)
+		if got < need {
+			short = append(short, fmt.Sprintf("%d %s in %d seeds of %s; want at least %d",
+				got, c.what, b.seeds, b.Length, need))
+		}
+	}
+	return short
 }
 
 // findPlanted runs seeds of a plan with its mistake until one shows it, as many as the plan says at most. If none does,
