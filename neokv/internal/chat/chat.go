@@ -107,14 +107,6 @@ func (c *Chat) Stats() Stats {
 	return s
 }
 
-// Acknowledged is how many commits and reads have their answers.
-func (s Stats) Acknowledged() (sum int) {
-	for _, n := range s.Done {
-		sum += n
-	}
-	return sum + s.Reads
-}
-
 // note takes note of a problem that a read has shown, if err is one.
 func (c *Chat) note(err error) {
 	if err == nil {

@@ -46,9 +46,6 @@ func NewGlob(pattern []byte, w *engine.Work) *Glob {
 	return g
 }
 
-// Match reports whether s matches a pattern.
-func Match(pattern, s []byte) bool { return NewGlob(pattern, nil).Match(s, nil) }
-
 // Match reports whether s matches. At worst it takes time proportional to the length of the pattern times that of s. If
 // the work is over, the result means nothing.
 func (g *Glob) Match(s []byte, w *engine.Work) bool {

@@ -11,6 +11,9 @@ import (
 	"neokv.dev/neokv/internal/engine"
 )
 
+// match reports whether s matches a pattern.
+func match(pattern, s []byte) bool { return NewGlob(pattern, nil).Match(s, nil) }
+
 func TestMatch(t *testing.T) {
 	for _, c := range []struct {
 		pattern, s string
@@ -25,13 +28,13 @@ func TestMatch(t *testing.T) {
 		{"[]", "a", false}, {"[^]", "a", true}, {"*[", "a", false}, {"[\x00-\xff]", "\x00", true},
 		{"[\x00-\xff]", "a", false}, {"[\x80-\x7f]", "a", true},
 	} {
-		if got := Match([]byte(c.pattern), []byte(c.s)); got != c.want {
+		if got := match([]byte(c.pattern), []byte(c.s)); got != c.want {
 			t.Errorf("%q on %q: %v, want %v", c.pattern, c.s, got, c.want)
 		}
 	}
 	// A pattern that takes exponential time where every star is tried at every place.
-	if Match(bytes.Repeat([]byte("a*"), 40), append(bytes.Repeat([]byte("a"), 2000), 'b')) != true ||
-		Match(append(bytes.Repeat([]byte("*a"), 40), 'c'), bytes.Repeat([]byte("a"), 2000)) {
+	if match(bytes.Repeat([]byte("a*"), 40), append(bytes.Repeat([]byte("a"), 2000), 'b')) != true ||
+		match(append(bytes.Repeat([]byte("*a"), 40), 'c'), bytes.Repeat([]byte("a"), 2000)) {
 		t.Error("many stars")
 	}
 }
@@ -53,7 +56,7 @@ func TestManyClasses(t *testing.T) {
 			}
 			s = append(s, c)
 		}
-		if got, want := Match(pattern, s), redisMatch(pattern, s); got != want {
+		if got, want := match(pattern, s), redisMatch(pattern, s); got != want {
 			t.Fatalf("Match(%q, %q) = %v, want %v", pattern, s, got, want)
 		}
 	}
@@ -65,7 +68,7 @@ func TestLongClass(t *testing.T) {
 	const n = 256 << 10
 	begin := time.Now()
 	pattern := []byte("[" + strings.Repeat("ab", n/2) + "c]*[" + strings.Repeat("b", n) + "]")
-	if Match(pattern, bytes.Repeat([]byte("c"), n)) {
+	if match(pattern, bytes.Repeat([]byte("c"), n)) {
 		t.Error("it matches")
 	}
 	if took := time.Since(begin); took > 10*time.Second {
@@ -96,7 +99,7 @@ func FuzzMatch(f *testing.F) {
 	f.Add([]byte(`[z-a][`), []byte("bb"))
 	f.Add([]byte(`**a*[\`), []byte("xax"))
 	f.Fuzz(func(t *testing.T, pattern, s []byte) {
-		got := Match(pattern, s)
+		got := match(pattern, s)
 		if bytes.Count(pattern, []byte("*")) < 5 && len(s) < 50 { // Redis's way takes long for many
 			if want := string(pattern) == "*" || redisMatch(pattern, s); got != want {
 				t.Errorf("Match(%q, %q) = %v, want %v", pattern, s, got, want)
@@ -106,7 +109,7 @@ func FuzzMatch(f *testing.F) {
 		for _, c := range s {
 			quoted = append(quoted, '\\', c)
 		}
-		if !Match(quoted, s) || len(s) > 0 && !Match(append(quoted, '*'), s) {
+		if !match(quoted, s) || len(s) > 0 && !match(append(quoted, '*'), s) {
 			t.Errorf("%q does not match itself", s)
 		}
 	})

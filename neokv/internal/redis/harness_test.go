@@ -115,7 +115,7 @@ func (d *region) call(args [][]byte, out *Reply) error {
 		var found [][]byte
 		err := d.walk(KeyWalk{Slots: allSlots, Limit: 7}, func(w *KeyWalk) {
 			for _, k := range w.Keys {
-				if Match(args[1], k.Key) {
+				if match(args[1], k.Key) {
 					found = append(found, append([]byte{}, k.Key...))
 				}
 			}

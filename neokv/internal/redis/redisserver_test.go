@@ -492,7 +492,7 @@ func TestMatchIsRedis(t *testing.T) {
 			want[string(v.Text)] = true
 		}
 		for key := range keys {
-			if Match(pattern, []byte(key)) != want[key] {
+			if match(pattern, []byte(key)) != want[key] {
 				t.Fatalf("Match(%q, %q) = %v, redis-server says %v", pattern, key, !want[key], want[key])
 			}
 		}

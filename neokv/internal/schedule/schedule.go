@@ -93,7 +93,6 @@ type Surveyed struct {
 type RegionLoad struct {
 	Version  uint64   // of the bounds that it was measured under; a report of other bounds does not count
 	Bytes    float64  // in the tables of a store
-	Keys     float64  // for people: no decision depends on it
 	Commands float64  // per second
 	Sizes    []Weight // where the bytes lie, by BisectSize
 	Slots    []Weight // where the commands go, in samples, by SlotSampler
