@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-var simExplore = flag.Duration("sim.explore", 20*time.Second, "how long TestExplore runs fresh seeds")
+var simExplore = flag.Duration("sim.explore", 10*time.Second, "how long TestExplore runs fresh seeds")
 
 // exploredSeeds is how many seeds of a plan TestExplore runs together. About half of the seeds of some plans draw a
 // cluster without transfers and comparisons; with four seeds a batch was below its floors by chance.

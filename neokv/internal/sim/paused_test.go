@@ -19,6 +19,7 @@ var processPauses = flag.Int("process.pauses", 6, "how often TestPausedProcess p
 // leases are not checked, the same finds stale reads.
 func TestPausedProcess(t *testing.T) {
 	notShort(t)
+	t.Parallel() // beside TestKillNine
 	if err := pauseProcess(t, *processPauses, ""); err != nil {
 		t.Error(err)
 	}

@@ -16,8 +16,8 @@ func TestPlanted(t *testing.T) {
 		}
 		t.Run(p.name, func(t *testing.T) {
 			findPlanted(t, p.name, virtual)
-			if p.special() { // TestVirtual and others run more seeds of the other plans
-				runBatch(t, p.name, 1, min(p.bound, 8), virtual)
+			if p.special() { // TestVirtual and others run more seeds of the other plans, TestExplore fresh ones of all
+				runBatch(t, p.name, 1, min(p.bound, 5), virtual)
 			}
 		})
 	}

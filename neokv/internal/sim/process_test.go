@@ -170,6 +170,7 @@ func (o *outside) readAll(addrs []string) {
 // acknowledged write is lost, and the history of all lives together is linearizable.
 func TestKillNine(t *testing.T) {
 	notShort(t)
+	t.Parallel() // beside TestPausedProcess: both mostly wait
 	o := newOutside(t)
 	random := o.random(1)
 	dir := dirVariable + "=" + t.TempDir()
