@@ -148,9 +148,11 @@ func surelySet(t *testing.T, r *redis.Client, key string, value any) {
 	})
 }
 
+// onBothTransports runs a test with each, at the same time, since the tests mostly wait.
 func onBothTransports(t *testing.T, test func(t *testing.T, c *Cluster)) {
 	for _, name := range []string{"memory", "tcp"} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			k := small()
 			k.Raft.Transport = name
 			test(t, start(t, Config{InMemory: true, Settings: k}))

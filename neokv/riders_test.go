@@ -257,6 +257,7 @@ func TestClientsRideThroughKills(t *testing.T) {
 	const kills = 8
 	for name, open := range map[string]func(*Cluster) (rider, error){"go-redis": goRedisRider, "rueidis": rueidisRider} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // most of the time goes into elections
 			c := start(t, Config{InMemory: true})
 			client, err := open(c)
 			if err != nil {
