@@ -254,6 +254,28 @@ func TestRestartAllSideBySide(t *testing.T) {
 	}
 }
 
+// TestEndsWhileProposing ends clusters while the Raft library copies a large proposal. It must not find itself closed
+// then, which would end the process.
+func TestEndsWhileProposing(t *testing.T) {
+	for range 6 {
+		proposing := make(chan struct{}, 1000)
+		config := Config{InMemory: true, NoSockets: true, Stores: 1, Replicas: 1, Regions: 1, Settings: patient()}
+		config.Hooks = &seam.Hooks{Region: region.Hooks{BeforePropose: func(topology.RegionID, uint64) {
+			proposing <- struct{}{}
+		}}}
+		c := start(t, config)
+		for len(proposing) > 0 {
+			<-proposing
+		}
+		conn, _ := connect(t, c, c.Addrs()[0], []any{"set", "k", strings.Repeat("x", 60<<20)})
+		<-proposing
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		conn.Close()
+	}
+}
+
 // TestLongWritesEnd: a write that goes on for some seconds is broken off where its store ends, and takes effect when
 // the store has started again.
 func TestLongWritesEnd(t *testing.T) {

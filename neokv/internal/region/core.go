@@ -20,6 +20,7 @@ type core struct {
 	counters *Counters
 	stop     chan struct{} // closed by Replica.Stop
 	halted   atomic.Bool   // no reader is left, and none comes: apply may break off what it does
+	hosted   *gate         // around calls of the NodeHost that crash if it closes meanwhile
 	cut      chan uint64   // requests to cut the log, see CutLog
 	wg       sync.WaitGroup
 
@@ -47,7 +48,7 @@ type core struct {
 
 func (c *core) init(o Options) {
 	c.o, c.shard = o, uint64(o.Region.ID)
-	c.gate, c.stop, c.cut = newGate(), make(chan struct{}), make(chan uint64, 1)
+	c.gate, c.hosted, c.stop, c.cut = newGate(), newGate(), make(chan struct{}), make(chan uint64, 1)
 	c.bounds.Store(&Bounds{Slots: o.Region.Slots, Version: o.Region.Version})
 	if o.Engine != nil {
 		c.rows = o.Engine.NewRows()

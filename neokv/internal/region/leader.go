@@ -75,10 +75,23 @@ func (r *Replica) cutLog(entries uint64) {
 	if cut > 0 {
 		option.CompactionIndex, option.CompactionOverhead = cut, 0
 	}
+	if !r.hosted.enter() {
+		return
+	}
 	rs, err := r.o.Host.RequestSnapshot(r.shard, option, raftlog.Timeout(time.Minute, r.o.Knobs.RTT))
+	r.hosted.leave()
 	if err == nil {
 		rs.Release()
 	}
+}
+
+// Transfer asks Raft to hand the leadership to another replica. Raft may ignore the request.
+func (r *Replica) Transfer(to topology.ReplicaID) error {
+	if !r.hosted.enter() {
+		return ErrStopped
+	}
+	defer r.hosted.leave()
+	return r.o.Host.RequestLeaderTransfer(r.shard, uint64(to))
 }
 
 // held is the index up to which the log may be cut. While a region splits, its log is kept from the beginning of the

@@ -216,7 +216,11 @@ func (x *proposer) send(b *proposal, term uint64, timeout time.Duration) (*drago
 	if ahead {
 		b.buf = appendReads(b.buf, b.reads.Bytes, base)
 	}
+	if !x.hosted.enter() {
+		return nil, ErrStopped
+	}
 	rs, err := x.o.Host.Propose(x.session, b.buf, raftlog.Timeout(timeout, x.o.Knobs.RTT))
+	x.hosted.leave()
 	if err != nil {
 		if err == dragonboat.ErrClosed || err == dragonboat.ErrShardClosed || err == dragonboat.ErrShardNotFound {
 			return nil, ErrStopped

@@ -291,7 +291,11 @@ const errRoundLost = roundError("read index round lost")
 func (x *reader) round() error {
 	term := x.servingTerm.Load()
 	since := time.Since(x.base)
+	if !x.hosted.enter() {
+		return ErrStopped
+	}
 	rs, err := x.o.Host.ReadIndex(x.shard, raftlog.Timeout(roundTimeout, x.o.Knobs.RTT))
+	x.hosted.leave()
 	if err != nil {
 		select {
 		case <-x.stop:

@@ -205,6 +205,7 @@ func (r *Replica) Stop() {
 	r.reader.mu.Unlock()
 	r.gate.shut()
 	r.halted.Store(true)
+	r.hosted.shut() // dragonboat copies a large proposal, and then uses what Close takes away
 }
 
 // Join returns when all goroutines of the replica have ended. The NodeHost must be closed before.

@@ -692,7 +692,7 @@ func (s *Store) Transfer(id topology.RegionID, to topology.StoreID) error {
 		return fmt.Errorf("store %d: region %d has no replica on store %d", s.o.ID, id, to)
 	}
 	s.endpoint.Stir(id)
-	return s.host.RequestLeaderTransfer(uint64(id), uint64(peer.Replica))
+	return r.Transfer(peer.Replica)
 }
 
 // fenced runs when the store's file system has failed or been killed, before the failing call returns. It lets nothing
