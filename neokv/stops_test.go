@@ -257,7 +257,7 @@ func TestRestartAllSideBySide(t *testing.T) {
 // TestEndsWhileProposing ends clusters while the Raft library copies a large proposal. It must not find itself closed
 // then, which would end the process.
 func TestEndsWhileProposing(t *testing.T) {
-	for range 6 {
+	for range 3 {
 		proposing := make(chan struct{}, 1000)
 		config := Config{InMemory: true, NoSockets: true, Stores: 1, Replicas: 1, Regions: 1, Settings: patient()}
 		config.Hooks = &seam.Hooks{Region: region.Hooks{BeforePropose: func(topology.RegionID, uint64) {
