@@ -45,17 +45,17 @@ const (
 func (s *Store) watchSpace() {
 	tick := time.NewTicker(spaceEvery)
 	defer tick.Stop()
-	var written <-chan struct{}
-	for {
+	for { // from the beginning: within the first tick clients can write more than the store keeps
+		var written <-chan struct{}
+		if s.Failed() == nil {
+			written = s.o.FS.Notice(s.lookAtSpace())
+			s.refuseWrites()
+		}
 		select {
 		case <-tick.C:
 		case <-written:
 		case <-s.ctx.Done():
 			return
-		}
-		if s.Failed() == nil {
-			written = s.o.FS.Notice(s.lookAtSpace())
-			s.refuseWrites()
 		}
 	}
 }
