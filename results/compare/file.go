@@ -151,4 +151,4 @@ func (r *Turns) each(of func(*results.Summary) []string) (out []string) {
 	return out
 }
 
-var digits = regexp.MustCompile(`[0-9]+`)
+var digits = regexp.MustCompile(`[0-9]+([.,][0-9]+)*`)
