@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +15,7 @@ import (
 )
 
 // TestJournalComesBack limits the size of the program's files for a while, so that the journal breaks and the logs do
-// not. INFO, status and a load tell of it, and the journal comes back by itself.
+// not. INFO, status, a load and its report tell of it, and the journal comes back by itself.
 func TestJournalComesBack(t *testing.T) {
 	p := startProgram(t, "serve", "--port", "0", "--dir", t.TempDir())
 	ready := p.fields(t)
@@ -55,6 +57,20 @@ func TestJournalComesBack(t *testing.T) {
 	if !said("journal:shared\r\n") || !said("alone_syncs:0\r\n") {
 		t.Error("INFO of a new cluster: want journal:shared and alone_syncs:0")
 	}
+	result := filepath.Join(t.TempDir(), "run.jsonl")
+	out, errs := newOutput(), newOutput()
+	load := exec.Command(os.Args[0], "bench", "--target", "127.0.0.1:"+ready["proxy"], "--workload", "set", "--records",
+		"10", "--clients", "1", "--rate", "50", "--warmup", "0s", "--duration", "1h", "--plain", "--out", result)
+	load.Env, load.Stdout, load.Stderr, load.WaitDelay = append(os.Environ(), programEnv+"=1"), out, errs, patience
+	if err := load.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { load.Process.Kill() })
+	bound, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if !errs.waitFor(bound, "run ") {
+		t.Fatalf("no load: %s", errs)
+	}
 	limit(20 << 20) // the stores' three logs have 16 MiB together with the first half of what follows
 	value := strings.Repeat("v", 50_000)
 	written := 0
@@ -79,6 +95,16 @@ func TestJournalComesBack(t *testing.T) {
 	})
 	if said("alone_syncs:0\r\n") {
 		t.Error("no sync was counted that a store made for itself")
+	}
+	load.Process.Signal(os.Interrupt)
+	load.Wait() // its status says that it was interrupted
+	const marked = "the journal that the stores share was broken: "
+	if !strings.Contains(out.String(), "warning: "+marked) {
+		t.Errorf("the load printed %s%s; want it to tell of the journal", out, errs)
+	}
+	page := own("report", "--format", "md", result)
+	if !strings.Contains(page, marked) {
+		t.Errorf("its report: %s", page)
 	}
 	limit(unix.RLIM_INFINITY)
 	await("journal:shared\r\n")
