@@ -110,10 +110,12 @@ type Tick struct {
 	Elapsed, Total time.Duration // of the phase; Total is 0 where the end is not a matter of time
 	// In a phase that writes or reads back all records, Items says how many there are and Reached how many are done.
 	Items, Reached uint64
-	PerSecond      float64          // of all groups of clients
-	P50, P99       results.Quantile // of the first group: response time in an open loop, else service time
-	Errors         int64            // of all groups since the last tick, those without an answer included
-	Behind         int64            // of all groups in an open loop: operations due and not sent
+	PerSecond      float64 // of all groups of clients
+	// Latencies are those of each group since the last tick: response times in an open loop, else service times.
+	// Operations that wait at the end of it count with their wait.
+	Latencies []results.Latency
+	Errors    int64 // of all groups since the last tick, those without an answer included
+	Behind    int64 // of all groups in an open loop: operations due and not sent
 	// Interval is what there is of the time since the last tick, and Nodes what bench knows of each node. Nobody
 	// changes them afterwards.
 	Interval results.Interval
@@ -139,7 +141,7 @@ func (t Tick) String() string {
 			results.Count(int64(t.PerSecond)))
 	} else {
 		fmt.Fprintf(&b, "%s %.0f of %.0f s, %s ops/s, p50 %s, p99 %s", t.Phase, min(t.Elapsed, t.Total).Seconds(),
-			t.Total.Seconds(), results.Count(int64(t.PerSecond)), t.P50, t.P99)
+			t.Total.Seconds(), results.Count(int64(t.PerSecond)), t.Latencies[0].P50, t.Latencies[0].P99)
 	}
 	if t.Errors > 0 {
 		fmt.Fprintf(&b, ", %s errors", results.Count(t.Errors))

@@ -77,6 +77,32 @@ func TestFrozenTarget(t *testing.T) {
 	}
 }
 
+// While a target does not answer, each second shows how long operations have waited by then.
+func TestFrozenTargetLive(t *testing.T) {
+	for _, rate := range []Pace{Steady(0), Steady(200)} {
+		synctest.Test(t, func(t *testing.T) {
+			m := newMemory(func(now time.Duration) time.Duration {
+				if now >= 2500*time.Millisecond {
+					return silence
+				}
+				return time.Millisecond
+			})
+			var shown []string
+			_, _, err := inBubble(t, m, t.Context(), Options{
+				Groups:   []GroupOptions{{Workload: "set", Clients: 4, Rate: rate, Records: 10}},
+				Duration: 5 * time.Second,
+				Progress: func(tick Tick) { shown = append(shown, tick.Latencies[0].P99.String()) },
+			})
+			// In a closed loop it is only known that nobody said a word since the last second.
+			want := map[bool]string{true: "1.00 ms, 1.00 ms, >=470 ms, >=1.47 s, ",
+				false: "1.00 ms, 1.00 ms, 1.00 ms, >=1.00 s, "}
+			if got := strings.Join(shown, ", "); err != nil || !strings.HasPrefix(got, want[rate.Open()]) {
+				t.Errorf("rate %s: p99 %s, want %s; %v", rate, got, want[rate.Open()], err)
+			}
+		})
+	}
+}
+
 // Runs against a target that stops, beside sound ones: the comparison says what is worse.
 func TestFrozenTargetsCompare(t *testing.T) {
 	var sound, bad [][]results.Figure

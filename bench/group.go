@@ -29,9 +29,10 @@ type loadGroup struct {
 	spanSum, sum        results.Ledger
 	starts              *dueCounter // of an open loop, else nil
 	counted             time.Duration
-	due, begun          int64 // so far in the segment
-	behind              int64 // due for some time, and not begun
-	backlog             int64 // due and not begun when the schedule ended
+	due, begun          int64           // so far in the segment
+	behind              int64           // due for some time, and not begun
+	shown               results.Latency // of the last second, with the operations that wait at its end
+	backlog             int64           // due and not begun when the schedule ended
 }
 
 // addGroup makes a group with its workers, and describes it for the header.
@@ -128,7 +129,7 @@ func (g *loadGroup) collect(next *phaseSegment) {
 		g.spare.segment = next
 		full := w.rec.exchange(g.spare)
 		if full.held >= 0 {
-			w.seen = full.held
+			w.seen, w.heard = full.held, g.run.now()
 		}
 		g.second.merge(full)
 		full.reset()
@@ -148,11 +149,13 @@ func (g *loadGroup) atEnd(now time.Duration) {
 // and not begun may still begin.
 func (g *loadGroup) tick(seg *phaseSegment, now time.Duration, seconds float64, waiting bool) results.GroupStats {
 	ops := seg.loads[g.number].ops
+	g.shown = results.Latency{}
 	if ops == nil {
 		return results.GroupStats{Name: g.o.Name, Total: results.OpStats{Name: "total"}}
 	}
 	s := g.second.stats(ops, seconds)
 	s.Name = g.o.Name
+	g.shown = *s.Total.Latency()
 	l := &s.Ledger
 	for _, w := range g.workers {
 		l.InFlight += w.seen
@@ -168,12 +171,38 @@ func (g *loadGroup) tick(seg *phaseSegment, now time.Duration, seconds float64, 
 			l.Behind = g.behind
 		}
 	}
+	if waits := g.waits(seg, now); waiting && waits.Censored != nil {
+		all := g.second.all()
+		waits.Merge(all.response)
+		if g.starts == nil {
+			waits.Merge(all.service)
+		}
+		g.shown = waits.Latency(false)
+	}
 	g.span.merge(g.second)
 	g.total.merge(g.second)
 	g.second.reset()
 	g.spanSum.Add(*l)
 	g.sum.Add(*l)
 	return s
+}
+
+// manyBehind is of how many operations that are behind each one is looked at.
+const manyBehind = 10_000
+
+// waits returns how long operations have waited at an instant of the segment, for those that are in flight since the
+// last tick or behind. Of what is in flight it knows no more than when its worker last told something.
+func (g *loadGroup) waits(seg *phaseSegment, now time.Duration) (d results.Distribution) {
+	for _, w := range g.workers {
+		if waited := seg.start + now - max(seg.start, w.heard); w.seen > 0 && waited >= lateAfter {
+			d.CensorAll(waited, w.seen)
+		}
+	}
+	each := max(1, g.behind/manyBehind)
+	for i := int64(0); i+each <= g.behind; i += each {
+		d.CensorAll(now-g.starts.table.at(float64(g.begun+i+each-1)), each)
+	}
+	return d
 }
 
 // interval returns the figures of the seconds since beginInterval.

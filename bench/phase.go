@@ -330,6 +330,7 @@ func (r *run) second(seg *phaseSegment, from, now time.Duration, clock generator
 		late.Merge(g.second.late)
 		s := g.tick(seg, due-seg.start, iv.Seconds, !last)
 		iv.Groups = append(iv.Groups, s)
+		t.Latencies = append(t.Latencies, g.shown)
 		if seg.loads[i].ops == nil {
 			continue
 		}
@@ -337,10 +338,6 @@ func (r *run) second(seg *phaseSegment, from, now time.Duration, clock generator
 		t.Errors += s.Total.Errors + s.Total.Unanswered
 		t.Behind += g.behind
 		t.answers += s.Total.Count
-		if t.P99.US == 0 {
-			l := s.Total.Latency()
-			t.P50, t.P99 = l.P50, l.P99
-		}
 	}
 	timeout := sampleTimeout
 	if last {

@@ -46,7 +46,9 @@ type worker struct {
 
 	segment *phaseSegment // in which it takes operations up
 	held    int64         // operations of the segment that it has taken up and that have not ended
-	seen    int64         // the same when the collector last asked; the collector's own
+	// The collector's own: held when it last asked, and when the worker last told it something.
+	seen  int64
+	heard time.Duration
 
 	// Of an open loop: the start that the worker has taken and for which it waits, since the beginning of the segment;
 	// when the batch before had ended; and when this one began.

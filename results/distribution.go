@@ -18,10 +18,13 @@ type Distribution struct {
 }
 
 // Answer takes in an operation that was answered after a time.
-func (d *Distribution) Answer(took time.Duration) { Record(&d.Answered, took) }
+func (d *Distribution) Answer(took time.Duration) { record(&d.Answered, took, 1) }
 
 // Censor takes in an operation that had no good answer after a time.
-func (d *Distribution) Censor(waited time.Duration) { Record(&d.Censored, waited) }
+func (d *Distribution) Censor(waited time.Duration) { record(&d.Censored, waited, 1) }
+
+// CensorAll takes in several of them.
+func (d *Distribution) CensorAll(waited time.Duration, n int64) { record(&d.Censored, waited, n) }
 
 // Merge takes in another distribution.
 func (d *Distribution) Merge(from Distribution) {
@@ -59,9 +62,12 @@ type Quantile struct {
 	AtLeast bool `json:"at_least,omitempty"`
 }
 
-// String prints the value, behind `>=` if it is a lower bound.
+// String prints the value, behind `>=` if it is a lower bound; `-` where there is none.
 func (q Quantile) String() string {
-	if q.AtLeast {
+	switch {
+	case q.US == 0:
+		return "-"
+	case q.AtLeast:
 		return ">=" + Micros(q.US)
 	}
 	return Micros(q.US)
@@ -146,14 +152,14 @@ const (
 	digits   = 3
 )
 
-// Record adds a duration to a histogram, which it makes at the first. It rounds up to a microsecond, so that nothing
-// looks faster than it was.
-func Record(h **hdrhistogram.Histogram, d time.Duration) {
+// record adds a duration to a histogram, which it makes at the first, a number of times. It rounds up to a microsecond,
+// so that nothing looks faster than it was.
+func record(h **hdrhistogram.Histogram, d time.Duration, n int64) {
 	us := min(max(int64((d+time.Microsecond-1)/time.Microsecond), lowestUS), forever)
 	if *h == nil || us > (*h).HighestTrackableValue() {
 		reach(h, min(2*us, forever)) // not a little more each time
 	}
-	if err := (*h).RecordValue(us); err != nil {
+	if err := (*h).RecordValues(us, n); err != nil {
 		panic(fmt.Sprintf("histogram refuses %d us: %v", us, err))
 	}
 }

@@ -367,16 +367,16 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// Record never makes a value smaller, nor loses one.
+// record never makes a value smaller, nor loses one.
 func TestRecord(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	for _, d := range []time.Duration{-time.Second, 0, 1, 1001, time.Microsecond, time.Hour,
 		time.Duration(rng.Int64N(int64(time.Minute)))} {
 		var h *hdrhistogram.Histogram
-		Record(&h, time.Millisecond)
+		record(&h, time.Millisecond, 1)
 		h.Reset()
-		Record(&h, d)
+		record(&h, d, 1)
 		want := max(d, time.Microsecond)
 		got := time.Duration(h.Max()) * time.Microsecond
 		if h.TotalCount() != 1 || got < want || got > want+want/500+time.Microsecond {

@@ -94,8 +94,8 @@ func (g *GroupSummary) Rows(open bool) [][]string {
 }
 
 func latencies(l *Latency) (cells []string) {
-	if !l.Known() {
-		return []string{"-", "-", "-", "-", "-"}
+	if l == nil {
+		l = &Latency{}
 	}
 	for _, q := range l.quantiles() {
 		cells = append(cells, q.String())

@@ -206,7 +206,7 @@ func (m *liveModel) take(msg tickMsg) {
 		if i == len(m.groups) {
 			m.groups = append(m.groups, groupView{name: g.Name, kinds: map[string]int64{}})
 		}
-		m.groups[i].take(g)
+		m.groups[i].take(g, msg.tick.Latencies[i])
 	}
 	for _, n := range msg.tick.Nodes {
 		i := slices.IndexFunc(m.nodes, func(v nodeView) bool { return v.addr == n.Addr })
@@ -222,13 +222,12 @@ func (m *liveModel) take(msg tickMsg) {
 	slices.SortFunc(m.nodes, func(a, b nodeView) int { return cmp.Compare(a.addr, b.addr) })
 }
 
-func (g *groupView) take(s results.GroupStats) {
+func (g *groupView) take(s results.GroupStats, l results.Latency) {
 	g.ledger.Add(s.Ledger)
 	for kind, n := range s.Kinds {
 		g.kinds[kind] += n
 	}
 	g.redirected += s.Moved + s.Asked
-	l := s.Total.Latency()
 	keep(&g.rates, s.Total.PerSecond)
 	keep(&g.p50, l.P50)
 	keep(&g.p99, l.P99)

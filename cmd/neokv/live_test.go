@@ -40,6 +40,9 @@ func liveTick(phase string, second int, nodes []bench.NodeTick, groups ...result
 	t := bench.Tick{Phase: phase, Elapsed: time.Duration(second) * time.Second, Total: 30 * time.Second, Nodes: nodes,
 		Interval: results.Interval{Phase: phase, Seconds: 1, Groups: groups,
 			Generator: results.GeneratorLoad{Cores: 0.51, Busy: 0.75}}}
+	for _, g := range groups {
+		t.Latencies = append(t.Latencies, *g.Total.Latency())
+	}
 	h := twoGroups
 	h.Groups = h.Groups[:len(groups)]
 	return tickMsg{h, t}
@@ -164,7 +167,7 @@ func TestLiveFrames(t *testing.T) {
 func TestKeptTicks(t *testing.T) {
 	var g groupView
 	for range 2 * keptTicks {
-		g.take(results.GroupStats{})
+		g.take(results.GroupStats{}, results.Latency{})
 	}
 	if len(g.rates) != keptTicks || cap(g.rates) > 4*keptTicks {
 		t.Errorf("%d values kept in room for %d, want %d", len(g.rates), cap(g.rates), keptTicks)

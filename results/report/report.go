@@ -176,12 +176,7 @@ func shownEvents(subjects []results.ResultFile) []shownEvent {
 
 func shownSteps(d *drawing) []shownStep {
 	var out []shownStep
-	us := func(v int64) string {
-		if v == 0 {
-			return "-"
-		}
-		return results.Quantile{US: max(v, -v), AtLeast: v < 0}.String()
-	}
+	us := func(v int64) string { return results.Quantile{US: max(v, -v), AtLeast: v < 0}.String() }
 	for _, c := range d.Curves {
 		for _, s := range c.Steps {
 			out = append(out, shownStep{
