@@ -56,11 +56,11 @@ func TestFrozenTarget(t *testing.T) {
 		want time.Duration
 	}{{l.P95, 1700 * time.Millisecond}, {l.P99, 1780 * time.Millisecond}, {l.Max, 1800 * time.Millisecond}} {
 		if off := time.Duration(c.got.US)*time.Microsecond - c.want; !c.got.AtLeast || off.Abs() > 10*time.Millisecond {
-			t.Errorf("response time %s, want >=%s", c.got, c.want)
+			t.Errorf("response time %s, want >= %s", c.got, c.want)
 		}
 	}
 	if q := g.Service.P99; !q.AtLeast || q.US < 1_700_000 || g.Service.Censored != 4 {
-		t.Errorf("service time: p99 %s, %d of operations in flight; want >=1.80 s, 4", q, g.Service.Censored)
+		t.Errorf("service time: p99 %s, %d of operations in flight; want >= 1.80 s, 4", q, g.Service.Censored)
 	}
 	var text strings.Builder
 	if err := results.PrintTable(&text, rec.Header, s); err != nil {
@@ -94,8 +94,8 @@ func TestFrozenTargetLive(t *testing.T) {
 				Progress: func(tick Tick) { shown = append(shown, tick.Latencies[0].P99.String()) },
 			})
 			// In a closed loop it is only known that nobody said a word since the last second.
-			want := map[bool]string{true: "1.00 ms, 1.00 ms, >=470 ms, >=1.47 s, ",
-				false: "1.00 ms, 1.00 ms, 1.00 ms, >=1.00 s, "}
+			want := map[bool]string{true: "1.00 ms, 1.00 ms, >= 470 ms, >= 1.47 s, ",
+				false: "1.00 ms, 1.00 ms, 1.00 ms, >= 1.00 s, "}
 			if got := strings.Join(shown, ", "); err != nil || !strings.HasPrefix(got, want[rate.Open()]) {
 				t.Errorf("rate %s: p99 %s, want %s; %v", rate, got, want[rate.Open()], err)
 			}

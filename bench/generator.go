@@ -133,9 +133,9 @@ func (r *run) saturation(l results.GeneratorLoad) []string {
 
 // warnings says what a reader must know before believing the figures.
 func (r *run) warnings(s *results.Summary, seg *phaseSegment) []string {
-	out := r.saturation(s.Generator)
+	var out []string
 	for i, g := range r.groups {
 		out = append(out, doubts(seg.loads[i].table != nil, g.workload.Ops, s.Groups[i].GroupStats)...)
 	}
-	return append(out, s.Work.Impaired()...)
+	return slices.Concat(out, r.saturation(s.Generator), s.Work.Impaired())
 }

@@ -23,8 +23,8 @@ func TestSLO(t *testing.T) {
 	tally.drop(0, -1, 2*time.Second)
 	for _, c := range []struct{ slo, broken string }{
 		{"p50<503ms", ""},
-		{"p50 < 500ms", ">=501 ms, want p50<500ms"},
-		{"p99<900ms, max<3s, errors<1%", ">=991 ms, want p99<900ms; >=2.00 s, want max<3s"},
+		{"p50 < 500ms", ">= 501 ms, want p50<500ms"},
+		{"p99<900ms, max<3s, errors<1%", ">= 991 ms, want p99<900ms; >= 2.00 s, want max<3s"},
 		{"p50<503ms,errors<0.1%", "0.2 % without a good answer, want errors<0.1%"},
 		{"errors<=0.2%", ""},
 		{"errors<=0%", "0.2 % without a good answer, want errors<=0%"},

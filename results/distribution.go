@@ -68,7 +68,7 @@ func (q Quantile) String() string {
 	case q.US == 0:
 		return "-"
 	case q.AtLeast:
-		return ">=" + Micros(q.US)
+		return ">= " + Micros(q.US)
 	}
 	return Micros(q.US)
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -134,6 +135,22 @@ func TestABTargets(t *testing.T) {
 	if got.status != statusFailed || !strings.Contains(got.stderr, "round 1, arm ") ||
 		!strings.Contains(got.stderr, "connection refused") {
 		t.Errorf("nobody listens: %+v", got)
+	}
+}
+
+// An arm that only fails keeps its figures: no throughput, lower bounds of latencies, and errors.
+func TestABOfAnArmThatFails(t *testing.T) {
+	t.Chdir(t.TempDir())
+	got := neokvRun(t, nil, "ab", "--a", "target="+server(t, true), "--b", "target="+server(t, false), "--workload", "set",
+		"--rounds", "1", "--block", "100ms", "--warmup", "0s", "--clients", "2", "--out", "run.jsonl")
+	if got.status != statusDone {
+		t.Fatalf("%+v", got)
+	}
+	for _, want := range []string{`\nthroughput .* 0 ops/s `, `\np99 .*>= \d`, `\nerrors +0 .* 1 `,
+		`have no good answer`} {
+		if !regexp.MustCompile(want).MatchString(got.stdout) {
+			t.Errorf("no %q in\n%s", want, got.stdout)
+		}
 	}
 }
 

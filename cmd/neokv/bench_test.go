@@ -1,22 +1,21 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tidwall/redcon"
 
 	"neokv.dev/results"
 )
@@ -205,57 +204,31 @@ func TestBenchFails(t *testing.T) {
 	}
 }
 
-// failing answers INFO, and everything else with an error.
-func failing(t *testing.T) (addr string) {
+// server knows SET alone, or nothing, and returns its address.
+func server(t *testing.T, knowsSet bool) (addr string) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { ln.Close() })
-	serve := func(nc net.Conn) {
-		defer nc.Close()
-		in := bufio.NewScanner(nc)
-		for left, info := 0, false; in.Scan(); {
-			switch line := in.Text(); {
-			case line[0] == '*': // a command of so many arguments, each of two lines
-				n, _ := strconv.Atoi(line[1:])
-				left, info = 2*n, false
-				continue
-			case line == "INFO":
-				info = true
-			}
-			answer := "-ERR no\r\n"
-			if info {
-				answer = "$39\r\nredis_version:7.0.99\r\ncluster_enabled:0\r\n"
-			}
-			if left--; left == 0 {
-				if _, err := io.WriteString(nc, answer); err != nil {
-					return
-				}
-			}
+	go redcon.Serve(ln, func(c redcon.Conn, cmd redcon.Command) {
+		if knowsSet && strings.EqualFold(string(cmd.Args[0]), "SET") {
+			c.WriteString("OK")
+		} else {
+			c.WriteError("ERR unknown command")
 		}
-	}
-	go func() {
-		for {
-			nc, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go serve(nc)
-		}
-	}()
+	}, nil, nil)
 	return ln.Addr().String()
 }
 
 // A run in which every operation fails has a table, which begins with a warning, and the status says so.
 func TestBenchOfErrorsAlone(t *testing.T) {
 	t.Chdir(t.TempDir())
-	target := failing(t)
+	target := server(t, false)
 	got := neokvRun(t, nil, "bench", "--workload", "set", "--target", target, "--warmup", "0s", "--duration", "200ms",
 		"--clients", "2", "--rate", "100", "--out", "x.jsonl")
 	r := readResult(t, got.stdout)
-	lines := strings.Split(got.stdout, "\n")
-	if got.status != statusFailed || !strings.HasPrefix(lines[1], "warning: set: 100 % of 20 operations ") ||
+	if got.status != statusFailed || !strings.Contains(got.stdout, target+"\nwarning: set: 100 % of 20 operations ") ||
 		!strings.Contains(got.stdout, "\nerrors: 20 of 20 (100 %)\n") || r.Summary.Groups[0].Total.Errors != 20 ||
 		!strings.Contains(got.stderr, "no operation succeeded") {
 		t.Errorf("status %d, stderr %q, stdout\n%s", got.status, got.stderr, got.stdout)
