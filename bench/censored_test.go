@@ -192,6 +192,30 @@ func TestOneHangs(t *testing.T) {
 	})
 }
 
+// One command of the warm-up hangs for the whole run.
+func TestWarmupHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory(nil)
+		var n atomic.Int64
+		m.delay = func(at time.Duration) time.Duration {
+			if n.Add(1) == 100 {
+				return silence
+			}
+			return time.Millisecond
+		}
+		s, rec, err := inBubble(t, m, t.Context(), Options{Warmup: time.Second, Duration: 5 * time.Second,
+			Groups: []GroupOptions{{Workload: "set", Clients: 5, Records: 10}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		adds(t, s, rec)
+		want := "set: 1 operation of the warm-up had no answer until the end, and is in no figure"
+		if len(s.Warnings) != 1 || s.Warnings[0] != want || s.Groups[0].Total.Unanswered > 0 {
+			t.Errorf("warnings %q, want %q", s.Warnings, want)
+		}
+	})
+}
+
 // A server that answers in two milliseconds, and one command in ten with an error at once: the errors make no figure
 // better than it is.
 func TestFastErrors(t *testing.T) {

@@ -135,6 +135,10 @@ func (r *run) saturation(l results.GeneratorLoad) []string {
 func (r *run) warnings(s *results.Summary, seg *phaseSegment) []string {
 	var out []string
 	for i, g := range r.groups {
+		if n := g.total.stuck; n > 0 {
+			out = append(out, fmt.Sprintf("%s: %s of the warm-up had no answer until the end, and is in no figure",
+				g.o.Name, results.Plural(n, "operation")))
+		}
 		out = append(out, doubts(seg.loads[i].table != nil, g.workload.Ops, s.Groups[i].GroupStats)...)
 	}
 	return slices.Concat(out, r.saturation(s.Generator), s.Work.Impaired())

@@ -18,6 +18,7 @@ type tally struct {
 	moved, asked, resent int64
 	begun                int64         // operations that the worker took up
 	dropped              int64         // operations that it gave up before it sent them
+	stuck                int64         // operations of the segment before that were in flight when the run ended
 	answers              int64         // without errors
 	serviceSum           time.Duration // of the answers
 	// Of an open loop: how long operations waited until a worker was free, if none was when they were due; and how late
@@ -103,6 +104,7 @@ func (t *tally) merge(from *tally) {
 	t.late.Merge(from.late)
 	t.waited.Merge(from.waited)
 	t.dropped += from.dropped
+	t.stuck += from.stuck
 }
 
 func (o *opTally) merge(from *opTally) {
@@ -124,7 +126,7 @@ func (t *tally) reset() {
 	t.late.Reset()
 	t.waited.Reset()
 	clear(t.errors)
-	t.answers, t.serviceSum = 0, 0
+	t.answers, t.serviceSum, t.stuck = 0, 0, 0
 	t.moved, t.asked, t.resent, t.begun, t.dropped, t.held = 0, 0, 0, 0, 0, -1
 }
 

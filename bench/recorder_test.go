@@ -73,6 +73,15 @@ func TestTallyMerge(t *testing.T) {
 	}
 }
 
+// An answered operation is counted without an allocation.
+func BenchmarkTally(b *testing.B) {
+	t := newTally(1)
+	b.ReportAllocs()
+	for i := range b.N {
+		t.add(0, time.Duration(i%1000)*time.Microsecond, time.Duration(i%2000)*time.Microsecond, false)
+	}
+}
+
 // Whatever a worker counts while tallies are exchanged under it is collected once.
 func TestRecorderExchange(t *testing.T) {
 	const batches, perBatch = 500, 2000 // long stretches: most exchanges fall into one

@@ -600,6 +600,9 @@ func (w *worker) count() {
 		p := &w.batch[i]
 		w.ended(p)
 		if !own {
+			if p.failure == leftOpen {
+				t.stuck++
+			}
 			continue
 		}
 		service, response := time.Duration(-1), time.Duration(-1)
