@@ -304,3 +304,62 @@ func TestConvertOddNames(t *testing.T) {
 
 // The file of the present format from which the fuzzer and the tests of the program start.
 func TestPresentFile(t *testing.T) { wantGolden(t, "result.jsonl", []byte(encoded(t, spanned()))) }
+
+// What operations without an answer had waited is in every format, marked as a lower bound.
+func TestLowerBounds(t *testing.T) {
+	h, _, s := sample(true)
+	g := s.Groups[0].GroupStats
+	g.Ledger.InFlight = 0
+	r := &Result{Header: h, Summary: &s, Intervals: []Interval{{Phase: PhaseRun, At: h.Started.Add(time.Second),
+		Seconds: 1, Groups: []GroupStats{g}}}}
+	var names []string
+	var text bytes.Buffer
+	for _, d := range r.Histograms() {
+		names = append(names, d.FileName())
+		if err := d.WriteHGRM(&text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := []string{"ycsb-a.read.response.at-least", "ycsb-a.read.service.at-least",
+		"ycsb-a.update.response.at-least", "ycsb-a.update.service", "ycsb-a.total.response.at-least",
+		"ycsb-a.total.service.at-least"}; !slices.Equal(names, want) {
+		t.Errorf("%v; want %v", names, want)
+	}
+	if err := WriteHLog(&text, r); err != nil {
+		t.Fatal(err)
+	}
+	files := []ResultFile{{"a.jsonl", r}}
+	if err := WriteBenchfmt(&text, files); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"\n#[At least: 4321 of 5321 values are lower bounds]\n", "\nTag=ycsb-a.update.response.at-least,",
+		"\nTag=ycsb-a.update.service,", " 987.6 ops/s 0 errors/op 0.812", " 1.500159e+09 p99-at-least-ns ",
+	} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("no %q in\n%s", want, &text)
+		}
+	}
+	text.Reset()
+	if err := WriteCSV(&text, files); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := csv.NewReader(&text).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for column, want := range map[string]string{"operation": "update", "count": "1000", "unanswered": "4321",
+		"service_p99_us": "99007", "service_p99_at_least": "false", "service_censored": "0",
+		"response_p99_us": "1500159", "response_p99_at_least": "true", "response_censored": "4321"} {
+		if got := rows[2][slices.Index(csvColumns, column)]; got != want {
+			t.Errorf("column %s: %q, want %q", column, got, want)
+		}
+	}
+	if err := g.check(); err != nil {
+		t.Error(err)
+	}
+	g.Ops[1].Response.Censored++
+	if err := g.check(); err == nil || !strings.Contains(err.Error(), "4321 censored values, 4322 counted") {
+		t.Errorf("a wrong count of lower bounds: %v", err)
+	}
+}
