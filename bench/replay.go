@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -92,6 +93,7 @@ type replayFeed struct {
 	clients []chan replayedCommand
 	held    *semaphore.Weighted // bytes of commands that wait
 	failed  chan error          // has room for one
+	reached atomic.Int64        // when the last command that was read is due, in the recording's time
 }
 
 type replayedCommand struct {
@@ -134,6 +136,7 @@ func (f *replayFeed) read(ctx context.Context) {
 			c.bytes += int64(len(a)) + 32
 		}
 		c.bytes = min(c.bytes, replayBytes)
+		f.reached.Store(int64(c.At))
 		if f.held.Acquire(ctx, c.bytes) != nil {
 			return
 		}
@@ -165,6 +168,7 @@ func (w *worker) replay() {
 			select {
 			case next, open = <-commands:
 			case <-w.run.stop:
+				w.dropReplay(seg, &next, false)
 			}
 			if !open {
 				return
@@ -172,7 +176,11 @@ func (w *worker) replay() {
 		}
 		due := f.due(seg, &next)
 		now := w.run.now()
-		if w.run.stopped() || seg.length > 0 && due >= seg.start+seg.length || f.Speed == 0 && w.run.ending.Load() {
+		if w.run.stopped() {
+			w.dropReplay(seg, &next, true)
+			return
+		}
+		if seg.length > 0 && due >= seg.start+seg.length || f.Speed == 0 && w.run.ending.Load() {
 			return
 		}
 		if wait := due - now; wait > 0 {
@@ -198,6 +206,42 @@ func (w *worker) replay() {
 		w.count()
 		f.held.Release(taken)
 		w.free = w.run.now()
+	}
+}
+
+// dropReplay drops the client's commands that were due when the run stopped, the first of which may be in hand. The
+// reader may still be behind; commands come in the order in which they are due.
+func (w *worker) dropReplay(seg *phaseSegment, next *replayedCommand, open bool) {
+	<-w.run.stop
+	f := w.group.feed
+	end := w.run.halted
+	if seg.length > 0 {
+		end = min(end, seg.start+seg.length-1)
+	}
+	t := w.rec.begin()
+	defer w.rec.end()
+	for f.Speed > 0 {
+		if open {
+			due := f.due(seg, next)
+			if due > end {
+				return
+			}
+			t.begun++
+			t.drop(uint8(workloads.ReplayOp(next.Name)), -1, w.run.halted-due)
+			f.held.Release(next.bytes)
+		}
+		read := seg.start + time.Duration(float64(f.reached.Load())/f.Speed) // before a look at what has come
+		select {
+		case *next, open = <-f.clients[w.number]:
+			if !open {
+				return
+			}
+		default:
+			if open = false; read > end {
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
 	}
 }
 

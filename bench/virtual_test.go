@@ -806,6 +806,28 @@ func TestReplayStalls(t *testing.T) {
 	if err := os.WriteFile(path, []byte(text.String()), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	// One that stops for good has all commands that were due in the percentiles: from 2 s on they wait for 1 to 4 s.
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory(func(at time.Duration) time.Duration {
+			if at >= 2*time.Second {
+				return silence
+			}
+			return time.Millisecond
+		})
+		r, err := ReadReplay(path, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := Run(t.Context(), Options{Groups: []GroupOptions{{Replay: r, Clients: 3, Pipeline: 4}}, Dial: m.dial,
+			Duration: 5 * time.Second, Targets: []string{"memory:1"}, Seed: 1}, results.NewWriter(io.Discard))
+		m.wg.Wait()
+		g := s.Groups[0]
+		if l := g.Total.Response; err != nil || g.Ledger.Offered != 500 || g.Ledger.Balance(0) != 0 ||
+			g.Total.Count < 199 || g.Total.Count > 201 || g.Total.Unanswered != 500-g.Total.Count ||
+			!l.P50.AtLeast || l.P95.US < 3_700_000 || l.P95.US > 3_800_000 {
+			t.Errorf("a target that stops: ledger %+v, p50 %s, p95 %s, %v", g.Ledger, l.P50, l.P95, err)
+		}
+	})
 	for _, limit := range []time.Duration{0, 5 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			m := newMemory(func(at time.Duration) time.Duration {
