@@ -19,6 +19,9 @@ type Plan struct {
 	// Control adds a third arm to each round, a copy of A. Where it differs from A, something else has changed, too.
 	Control bool
 	Rounds  int
+	First   int // the number of the first round; its order and its operations follow from that and the seed
+	// Handicap is for which share of the time B is stopped in odd rounds, 0 for none: a difference that is known.
+	Handicap float64
 	// Together measures the arms of a round at the same time. What else the machine does then hits all of them. It is
 	// for loads that leave the machine room, and for figures that do not depend on who gets a core first.
 	Together bool
@@ -47,7 +50,7 @@ func (p *Plan) order(round int) []compare.Side {
 // Run measures, and hands the blocks of every complete round to keep. It returns an error if a round could not be
 // measured, or ctx has ended.
 func (p *Plan) Run(ctx context.Context, keep func(compare.Block) error) error {
-	for round := range p.Rounds {
+	for round := p.First; round < p.First+p.Rounds; round++ {
 		if !p.Until.IsZero() && time.Now().After(p.Until) {
 			return nil
 		}
@@ -115,8 +118,7 @@ func (p *Plan) blocks(ctx context.Context, round int, sides []compare.Side) (blo
 	for i, side := range sides {
 		all.Go(func() {
 			var err error
-			blocks[i], err = p.send(ctx, round, targets[i])
-			if blocks[i].Side = side; err != nil {
+			if blocks[i], err = p.send(ctx, round, side, targets[i]); err != nil {
 				wrong[i] = failed(side, errors.Join(targets[i].Err(), err))
 				cancel() // the others are worth nothing without it
 			}
@@ -132,10 +134,19 @@ func (p *Plan) blocks(ctx context.Context, round int, sides []compare.Side) (blo
 }
 
 // send loads a target and measures it.
-func (p *Plan) send(ctx context.Context, round int, target *children.Running) (b compare.Block, err error) {
+func (p *Plan) send(ctx context.Context, round int, side compare.Side, target *children.Running) (compare.Block, error) {
 	o := p.Load
 	o.Targets, o.Password = target.Addrs(), target.Password()
 	o.Seed += uint64(round)
+	release := func() (float64, error) { return 0, nil }
+	if p.Handicap > 0 && side == compare.SideB && round%2 == 1 {
+		var err error
+		if release, err = target.Hold(p.Handicap); err != nil {
+			return compare.Block{}, err
+		}
+	}
 	h, s, err := bench.Measure(ctx, o)
-	return compare.Block{Round: round, Started: h.Started, Header: h, Summary: s}, err
+	held, failed := release()
+	return compare.Block{Round: round, Side: side, Started: h.Started, Handicap: held, Header: h, Summary: s},
+		errors.Join(err, failed)
 }

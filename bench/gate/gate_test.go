@@ -287,7 +287,7 @@ func TestProof(t *testing.T) {
 		k, n int
 		want float64
 	}{{0, 60, .0487}, {0, 300, .00994}, {1, 60, .0766}, {3, 30, .2386}, {2, 2, 1}} {
-		if got := upperBound(x.k, x.n); got < x.want-.0001 || got > x.want+.0001 {
+		if got := compare.AtMost(x.k, x.n); got < x.want-.0001 || got > x.want+.0001 {
 			t.Errorf("%d of %d: %.4f, want %.4f", x.k, x.n, got, x.want)
 		}
 	}

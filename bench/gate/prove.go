@@ -7,9 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/aclements/go-moremath/stats"
-
 	"neokv.dev/results"
+	"neokv.dev/results/compare"
 )
 
 // Trial is a check of a build against itself: a line of a file to which sittings append.
@@ -61,20 +60,5 @@ func FalseAlarms(trials []Trial, only string, budget time.Duration) string {
 		}
 	}
 	return fmt.Sprintf("%d false alarms in %d trials of the same build, %d inconclusive: with 95 %% confidence a check "+
-		"of a build that is as good fails in at most %.1f %% of cases", wrong, n, unsure, 100*upperBound(wrong, n))
-}
-
-// upperBound returns the one-sided bound of Clopper and Pearson: the probability of a wrong trial at which only one of
-// twenty series of n trials has as few as k wrong ones.
-func upperBound(k, n int) float64 {
-	low, high := 0.0, 1.0
-	for range 60 {
-		p := (low + high) / 2
-		if (stats.BinomialDist{N: n, P: p}).CDF(float64(k)) > 0.05 {
-			low = p
-		} else {
-			high = p
-		}
-	}
-	return high
+		"of a build that is as good fails in at most %.1f %% of cases", wrong, n, unsure, 100*compare.AtMost(wrong, n))
 }

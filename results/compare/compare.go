@@ -46,6 +46,8 @@ type Delta struct {
 	Conditions []Condition `json:"conditions,omitempty"`
 	Rows       []Row       `json:"rows"` // the primary ones first
 	Warnings   []string    `json:"warnings,omitempty"`
+	// Proof says how often conclusions of this setup are false, and what they find.
+	Proof []string `json:"proof,omitempty"`
 }
 
 // Condition is a condition of the results of both sides, such as a setting.
@@ -84,12 +86,14 @@ type Row struct {
 	Within  float64 `json:"within,omitempty"`
 	Visible float64 `json:"visible,omitempty"`
 
+	sign     float64 // above 0 if B has more
 	bounded  bool    // Within and Visible are known
 	least    float64 // P can be no less with so few rounds
 	controlP float64 // P of the copy of A against A
 	// interval returns the ratio, with the interval that leaves out the true one with a probability of wrong at most. It
-	// is nil if there is none.
+	// is nil if there is none. control returns that of the copy of A.
 	interval func(wrong float64) *Estimate
+	control  func() *Estimate
 }
 
 // Estimate is a median with its interval, which is nil if there are too few values.
@@ -120,16 +124,34 @@ type Round struct{ A, B, Control []results.Figure }
 
 // Rounds compares sides that took turns in an order that was drawn at random, by the figures that are primary.
 func Rounds(rounds []Round, primary []string) *Delta {
-	d := &Delta{Rounds: len(rounds)}
-	arms := 2
-	if d.Control = len(rounds) > 0 && rounds[0].Control != nil; d.Control {
-		arms = 3
+	d := newTable(rounds, primary, thorough)
+	for i := range d.Rows {
+		d.Rows[i].estimate()
 	}
+	d.finish()
+	return d
+}
+
+func (d *Delta) finish() {
+	d.conclude(fmt.Sprintf("%d rounds", d.Rounds), func(p float64) int { return fewest(d.arms(), p/2) })
+}
+
+func (d *Delta) arms() int {
+	if d.Control {
+		return 3
+	}
+	return 2
+}
+
+// newTable makes the rows of sides that took turns, without verdicts and without estimates of ratios. steps bounds how
+// long each test takes.
+func newTable(rounds []Round, primary []string, steps int) *Delta {
+	d := &Delta{Rounds: len(rounds), Control: len(rounds) > 0 && rounds[0].Control != nil}
 	for _, f := range named(rounds) {
 		var turns []turn
 		for _, r := range rounds {
 			t := turn(values([][]results.Figure{r.B, r.A, r.Control}, f.Name))
-			if len(t) == arms {
+			if len(t) == d.arms() {
 				turns = append(turns, t)
 			}
 		}
@@ -138,7 +160,7 @@ func Rounds(rounds []Round, primary []string) *Delta {
 			d.Warnings = append(d.Warnings, fmt.Sprintf("%d of %d rounds lack %s of an arm and are left out there", n,
 				len(rounds), f.Name))
 		}
-		if row, ok := takeTurns(f, turns); ok {
+		if row, ok := takeTurns(f, turns, steps); ok {
 			row.Primary = isPrimary || row.loss()
 			for _, r := range rounds {
 				row.A.AtLeast = row.A.AtLeast || atLeast([][]results.Figure{r.A, r.Control}, f.Name)
@@ -147,12 +169,11 @@ func Rounds(rounds []Round, primary []string) *Delta {
 			d.Rows = append(d.Rows, row)
 		}
 	}
-	d.conclude(fmt.Sprintf("%d rounds", len(rounds)), func(p float64) int { return fewest(arms, p/2) })
 	return d
 }
 
 // takeTurns compares a figure of sides that took turns.
-func takeTurns(f results.Figure, turns []turn) (row Row, ok bool) {
+func takeTurns(f results.Figure, turns []turn, steps int) (row Row, ok bool) {
 	var a, b []float64
 	for _, t := range turns {
 		a, b = append(a, t[1:]...), append(b, t[0])
@@ -164,7 +185,7 @@ func takeTurns(f results.Figure, turns []turn) (row Row, ok bool) {
 	row.least = min(1, 2*math.Pow(float64(arms), -float64(n)))
 	row.controlP = 1
 	if min(slices.Min(a), slices.Min(b)) <= 0 { // there are no logarithms
-		row.P = placesInRounds(turns).p()
+		row.P, row.sign = placesInRounds(turns).p(steps)
 		row.means(a, b)
 		return row, true
 	}
@@ -180,14 +201,23 @@ func takeTurns(f results.Figure, turns []turn) (row Row, ok bool) {
 			controls = append(controls, turn{l[2], l[1]})
 		}
 	}
-	row.P = alignedRanks(logs, 0).p()
+	row.P, row.sign = alignedRanks(logs, 0).p(steps)
 	row.interval = func(wrong float64) *Estimate { return newShift(logs, wrong) }
-	row.Ratio = row.interval(1 - Level)
 	if controls != nil {
-		row.controlP = alignedRanks(controls, 0).p()
-		row.Control = newShift(controls, 1-Level)
+		row.controlP, _ = alignedRanks(controls, 0).p(steps)
+		row.control = func() *Estimate { return newShift(controls, 1-Level) }
 	}
 	return row, true
+}
+
+// estimate works out the ratios, which takes a hundred times as long as the tests.
+func (row *Row) estimate() {
+	if row.interval != nil && row.Ratio == nil {
+		row.Ratio = row.interval(1 - Level)
+	}
+	if row.control != nil && row.Control == nil {
+		row.Control = row.control()
+	}
 }
 
 // means compares the means of values of which some are 0.
@@ -236,6 +266,7 @@ func Sides(a, b [][]results.Figure, primary []string) *Delta {
 		if row.Ratio = row.interval(1 - Level); row.Ratio == nil {
 			row.means(x, y)
 		}
+		row.sign = row.B.Center - row.A.Center
 		row.A.AtLeast, row.B.AtLeast = atLeast(a, f.Name), atLeast(b, f.Name)
 		d.Rows = append(d.Rows, row)
 	}

@@ -93,10 +93,10 @@ func (d *Delta) conclude(have string, enough func(p float64) int) {
 		switch {
 		case row.least > least:
 			row.Verdict = TooFew
-		case row.Adjusted <= level && (row.change() > 0 && row.A.AtLeast || row.change() < 0 && row.B.AtLeast):
+		case row.Adjusted <= level && (row.sign > 0 && row.A.AtLeast || row.sign < 0 && row.B.AtLeast):
 			row.Verdict = Unknown // the smaller side may truly be the larger one
 		case row.Adjusted <= level:
-			row.Verdict = direction(row.Better, row.change())
+			row.Verdict = direction(row.Better, row.sign)
 		default:
 			row.Verdict = Same
 		}
@@ -113,14 +113,6 @@ func (d *Delta) rank(r Row) int {
 		return 0
 	}
 	return 1
-}
-
-// change is above 0 if B has more.
-func (row *Row) change() float64 {
-	if row.Ratio != nil && !row.Means {
-		return row.Ratio.Center - 1
-	}
-	return row.B.Center - row.A.Center
 }
 
 // bound works out what the level of the conclusion leaves possible and would have found. A change is found if the
@@ -224,7 +216,10 @@ func contaminated(primary []Row) *Row {
 	holm(copies)
 	for i := range copies {
 		r := &copies[i]
-		if r.Control != nil && r.Adjusted <= Wrong && 2*math.Abs(math.Log(r.Control.Center)) > math.Abs(math.Log(r.Ratio.Center)) {
+		if r.control == nil || r.Adjusted > Wrong {
+			continue
+		}
+		if r.estimate(); 2*math.Abs(math.Log(r.Control.Center)) > math.Abs(math.Log(r.Ratio.Center)) {
 			return r
 		}
 	}

@@ -1,9 +1,12 @@
 package compare
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	"neokv.dev/results"
@@ -30,24 +33,31 @@ type Turns struct {
 
 // TurnsHeader is the first line.
 type TurnsHeader struct {
-	Format  int       `json:"blocks_format"`
-	Started time.Time `json:"started"`
-	Command []string  `json:"command,omitempty"`
-	A       string    `json:"a"`
-	B       string    `json:"b"`
-	Control bool      `json:"control"`
-	Seed    uint64    `json:"seed"`
+	Format   int       `json:"blocks_format"`
+	Started  time.Time `json:"started"`
+	Command  []string  `json:"command,omitempty"`
+	A        string    `json:"a"`
+	B        string    `json:"b"`
+	Control  bool      `json:"control"`
+	Seed     uint64    `json:"seed"`
+	Together bool      `json:"together,omitempty"` // the arms of a round were measured at the same time
+	// Handicap is set in a proof: for which share of the time B is stopped in odd rounds.
+	Handicap float64 `json:"handicap,omitempty"`
+	// Proof is the file of the proof that was there when the run was made.
+	Proof string `json:"proof,omitempty"`
 	// Primary figures were named before the run. It is empty for those of the load.
 	Primary []string `json:"primary,omitempty"`
 }
 
 // Block is what one arm did in one round, with processes and data of its own.
 type Block struct {
-	Round   int             `json:"round"` // from 0
-	Side    Side            `json:"side"`
-	Started time.Time       `json:"started"`
-	Header  results.Header  `json:"header"`
-	Summary results.Summary `json:"summary"`
+	Round   int       `json:"round"` // from 0
+	Side    Side      `json:"side"`
+	Started time.Time `json:"started"`
+	// Handicap is for which share of the time the arm was stopped.
+	Handicap float64         `json:"handicap,omitempty"`
+	Header   results.Header  `json:"header"`
+	Summary  results.Summary `json:"summary"`
 }
 
 // ReadTurns reads a run. A last line that is cut off is left out.
@@ -59,13 +69,27 @@ func ReadTurns(r io.Reader) (*Turns, error) {
 
 // Rounds returns the figures of the rounds that are complete.
 func (r *Turns) Rounds() (out []Round) {
-	rounds := map[int]*Round{}
+	for _, x := range r.numbered() {
+		out = append(out, x.Round)
+	}
+	return out
+}
+
+// numberedRound is a round with its number, and for which share of it B was stopped.
+type numberedRound struct {
+	Round
+	number   int
+	handicap float64
+}
+
+func (r *Turns) numbered() (out []numberedRound) {
+	rounds := map[int]*numberedRound{}
 	last := -1
 	for i := range r.Blocks {
 		b := &r.Blocks[i]
 		x := rounds[b.Round]
 		if x == nil {
-			x = &Round{}
+			x = &numberedRound{number: b.Round}
 			rounds[b.Round] = x
 		}
 		last = max(last, b.Round)
@@ -74,7 +98,7 @@ func (r *Turns) Rounds() (out []Round) {
 		case SideA:
 			x.A = figures
 		case SideB:
-			x.B = figures
+			x.B, x.handicap = figures, b.Handicap
 		case SideAgain:
 			x.Control = figures
 		}
@@ -89,14 +113,41 @@ func (r *Turns) Rounds() (out []Round) {
 
 // Compare compares the arms.
 func (r *Turns) Compare() *Delta {
-	primary := r.Header.Primary
-	if primary == nil && len(r.Blocks) > 0 {
-		primary = Primary(&r.Blocks[0].Header)
-	}
-	d := Rounds(r.Rounds(), primary)
+	d := Rounds(r.Rounds(), r.primary())
 	d.A, d.B, d.Setup = r.Header.A, r.Header.B, r.setup(d.Rounds)
 	d.Warnings = append(d.Warnings, r.warnings()...)
 	return d
+}
+
+// CheckPrimary returns an error, once the first round is complete, if a user named a figure that none of its blocks has.
+func (r *Turns) CheckPrimary() error {
+	if r.Header.Primary == nil || len(r.Blocks) > 3 {
+		return nil
+	}
+	rounds := r.Rounds()
+	if len(rounds) != 1 {
+		return nil
+	}
+	var wrong []error
+	figures := slices.Concat(rounds[0].A, rounds[0].B)
+	for _, name := range r.Header.Primary {
+		if !slices.ContainsFunc(figures, func(f results.Figure) bool { return f.Name == name }) {
+			var names []string
+			for _, f := range named(rounds) {
+				names = append(names, f.Name)
+			}
+			wrong = append(wrong, fmt.Errorf("--primary: no figure %s; there are %s", name, strings.Join(names, ", ")))
+		}
+	}
+	return errors.Join(wrong...)
+}
+
+// primary returns the figures that make the conclusion.
+func (r *Turns) primary() []string {
+	if r.Header.Primary == nil && len(r.Blocks) > 0 {
+		return Primary(&r.Blocks[0].Header)
+	}
+	return r.Header.Primary
 }
 
 // setup says what the arms were and what was sent to them.

@@ -95,10 +95,11 @@ func (p places) tails(steps int) (low, high float64) {
 	return mirrored.upper(steps), p.upper(steps)
 }
 
-// p returns how likely a sum as far from its mean is, either way, if nothing differs.
-func (p places) p() float64 {
-	low, high := p.tails(thorough)
-	return min(1, 2*min(low, high))
+// p returns how likely a sum as far from its mean is, either way, if nothing differs; sign is above 0 if B's places are
+// high.
+func (p places) p(steps int) (chance, sign float64) {
+	low, high := p.tails(steps)
+	return min(1, 2*min(low, high)), low - high
 }
 
 // How many steps working out a distribution may take: of a test, up to some seventy rounds, and of each of the hundred

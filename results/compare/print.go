@@ -225,6 +225,7 @@ func (d *Delta) Notes() []string {
 			}
 		}
 	}
+	out = append(out, d.Proof...)
 	for _, warning := range d.Warnings {
 		out = append(out, "warning: "+warning)
 	}
