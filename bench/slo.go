@@ -97,6 +97,16 @@ func parseTerm(text string) (t sloTerm, err error) {
 // String returns the text from which the SLO was read.
 func (s SLO) String() string { return s.text }
 
+// Shortest returns the shortest time that the SLO has, 0 if it has none.
+func (s SLO) Shortest() (d time.Duration) {
+	for _, t := range s.terms {
+		if t.time > 0 && (d == 0 || t.time < d) {
+			d = t.time
+		}
+	}
+	return d
+}
+
 // broken says which conditions do not hold, "" if all do.
 func (s SLO) broken(all *opTally) string {
 	var out []string

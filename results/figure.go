@@ -34,7 +34,8 @@ const (
 )
 
 // Figures returns the figures of a summary, in the order in which a table has them. Of an open loop latencies are
-// response times, and in place of the throughput, which the plan says, stands the share of it that was reached.
+// response times, with service times below them, which have nothing of the generator's lateness and of waits for a
+// client. In place of the throughput, which the plan says, stands the share of it that was reached.
 func (s *Summary) Figures(h *Header) (out []Figure) {
 	ops := int64(0)
 	for i, g := range s.Groups {
@@ -61,6 +62,10 @@ func (s *Summary) Figures(h *Header) (out []Figure) {
 			tail("p95", l.P95)
 			tail("p99", l.P99)
 			tail("p99.9", l.P999)
+		}
+		if l := &g.Total.Service; g.Total.Response != nil && l.Known() {
+			tail("service p50", l.P50)
+			tail("service p99", l.P99)
 		}
 		if len(g.Ops) > 1 && len(g.Ops) <= maxOpFigures {
 			for _, op := range g.Ops {

@@ -31,8 +31,13 @@ type Plan struct {
 	Dir      string // where the data is; empty for the system's folder for temporary files
 	// Until, unless it is zero, is when no new round begins.
 	Until time.Time
-	// Progress is called before each block.
+	// Effect is the smallest change, as a share, that the run is to claim, and SLO the time that response times must
+	// hold. A round in which the lateness of the generator comes near to either is void; 0 is no such bound.
+	Effect float64
+	SLO    time.Duration
+	// Progress is called before each block, and Void, unless it is nil, when a void round is to be measured again.
 	Progress func(round int, arm compare.Side)
+	Void     func(round int, why string)
 }
 
 // order draws the order of the arms in a round. The test of compare rests on that: if the arms do not differ, each block
@@ -54,7 +59,7 @@ func (p *Plan) Run(ctx context.Context, keep func(compare.Block) error) error {
 		if !p.Until.IsZero() && time.Now().After(p.Until) {
 			return nil
 		}
-		blocks, err := p.round(ctx, round)
+		blocks, err := p.measured(round, func() ([]compare.Block, error) { return p.round(ctx, round) })
 		if err != nil {
 			return fmt.Errorf("round %d, %w", round+1, err)
 		}

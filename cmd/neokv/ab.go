@@ -80,8 +80,11 @@ func (f *blockFlags) show(p process, path string, write func(w io.Writer, format
 // abFlags are the flags of ab.
 type abFlags struct {
 	blockFlags
-	rounds  int
-	budget  time.Duration
+	rounds int
+	budget time.Duration
+	// Bounds of the generator's lateness: the smallest change to claim, in percent, and an SLO.
+	effect  float64
+	slo     string
 	primary []string
 }
 
@@ -114,6 +117,10 @@ with a chart goes to a file beside that one.`,
 	flags.IntVar(&f.rounds, "rounds", 10, "`n` rounds, in each of which each arm has a block")
 	flags.StringSliceVar(&f.primary, "primary", nil,
 		"`figures` that make the conclusion, with commas between (default throughput or rate reached, p50, p99, CPU)")
+	flags.Float64Var(&f.effect, "effect", 5, "smallest change to claim, in `percent`: a round of an open loop whose "+
+		"arms the generator served with a lateness that differs by more is void and repeated; 0 is no bound")
+	flags.StringVar(&f.slo, "slo", "", "`conditions` that response times must hold: a round is void, too, if the p99 "+
+		"of the generator's lateness passes a tenth of the shortest time in them")
 	flags.DurationVar(&f.budget, "budget", 0, "begin no new round after so long; 0 is no limit")
 	flags.StringVar(&f.profile, "profile", "default", "`profile` of all arms that name none")
 	setFlags(flags, &f.set, "change a setting in all arms of NeoKV")
@@ -151,7 +158,7 @@ with a chart goes to a file beside that one.`,
 // plan turns the flags into what to measure. Its error names everything that is wrong.
 func (f *abFlags) plan(c *cobra.Command, p process, textA, textB string) (*ab.Plan, error) {
 	var wrong mistakes
-	plan := &ab.Plan{Rounds: f.rounds, InMemory: f.mem, Dir: f.dir}
+	plan := &ab.Plan{Rounds: f.rounds, InMemory: f.mem, Dir: f.dir, Effect: f.effect / 100}
 	for _, x := range []struct {
 		flag, text string
 		arm        *ab.Arm
@@ -166,6 +173,12 @@ func (f *abFlags) plan(c *cobra.Command, p process, textA, textB string) (*ab.Pl
 	wrong.check(wrong != nil || textA != textB, "--a and --b are the same")
 	wrong.check(f.rounds >= 1 && f.rounds <= 1000, "--rounds %d: want 1 to 1000", f.rounds)
 	wrong.check(f.budget >= 0, "--budget %s: want 0s or more", f.budget)
+	wrong.check(f.effect >= 0, "--effect %g: want 0 or more percent", f.effect)
+	if f.slo != "" {
+		slo, err := bench.ParseSLO(f.slo)
+		wrong.check(err == nil, "%v", err)
+		plan.SLO = slo.Shortest()
+	}
 	wrong.add(checkForm(f.format, compareForms))
 	wrong.check(!f.mem || f.dir == "", "--dir and --mem exclude each other")
 	wrong.add(f.spare(f.out))
@@ -249,6 +262,9 @@ func (f *abFlags) measure(c *cobra.Command, p process, plan *ab.Plan) (run *comp
 	plan.Progress = func(round int, arm compare.Side) {
 		fmt.Fprintf(p.stderr, "neokv: round %d of %d, arm %s, %s so far\n", round+1, plan.Rounds, arm,
 			time.Since(began).Round(time.Second))
+	}
+	plan.Void = func(round int, why string) {
+		fmt.Fprintf(p.stderr, "neokv: round %d is void and repeated: %s\n", round+1, why)
 	}
 	run = &compare.Turns{Header: h}
 	err = plan.Run(ctx, func(b compare.Block) error {
