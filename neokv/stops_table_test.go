@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"neokv.dev/internal/forms"
 	"neokv.dev/neokv/fault"
+	"neokv.dev/workloads/forms"
 )
 
 // The most expensive calls that chance finds, and their ends:

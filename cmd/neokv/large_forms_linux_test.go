@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"neokv.dev/internal/forms"
+	"neokv.dev/workloads/forms"
 )
 
 // formsOf are forms of all commands of a server that read or write data: those of forms.Data, and those that follow

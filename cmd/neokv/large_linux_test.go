@@ -22,7 +22,7 @@ import (
 	"testing"
 	"time"
 
-	"neokv.dev/internal/forms"
+	"neokv.dev/workloads/forms"
 )
 
 // Large calls against a process with little memory:

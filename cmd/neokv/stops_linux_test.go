@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"neokv.dev/internal/forms"
+	"neokv.dev/workloads/forms"
 )
 
 // TestStopsDuringLongCalls runs the most expensive calls that chance finds, several at once, on a process of its own.
