@@ -65,7 +65,7 @@ func runFor(t *testing.T, o Options) (results.Summary, *results.Result) {
 
 func TestRealRedis(t *testing.T) {
 	addr := startRedis(t)
-	records, step, clients := 5000, 1, 50
+	records, step, clients := 2000, 1, 50
 	if testing.Short() {
 		records, step, clients = 1000, 14, 8 // one workload of fourteen or so
 	}
@@ -75,7 +75,7 @@ func TestRealRedis(t *testing.T) {
 	}
 	for i := 0; i < len(all); i += step {
 		o := all[i]
-		o.Targets, o.Duration, o.Warmup, o.Seed = []string{addr}, 200*time.Millisecond, 50*time.Millisecond, 1
+		o.Targets, o.Duration, o.Warmup, o.Seed = []string{addr}, 100*time.Millisecond, 50*time.Millisecond, 1
 		load := &o.Groups[0]
 		load.Clients, load.Records, load.ValueSize = clients, uint64(records), 100
 		if strings.Contains(load.Workload, "pop") {
@@ -149,7 +149,7 @@ func TestRealRedisCluster(t *testing.T) {
 			continue
 		}
 		o.Groups[0].Workload, o.Groups[0].Records, o.Verify = name, 2000, true
-		o.Duration, o.Progress = 200*time.Millisecond, nil
+		o.Duration, o.Progress = 100*time.Millisecond, nil
 		s, _ := runFor(t, o)
 		g := s.Groups[0]
 		if g.Total.Count == 0 || len(g.Kinds) > 0 || g.Moved > 0 || !g.Verified.Complete {
