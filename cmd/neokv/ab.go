@@ -86,6 +86,7 @@ type abFlags struct {
 	effect  float64
 	slo     string
 	primary []string
+	proof   proofFlags
 }
 
 func abCommand(p process) *cobra.Command {
@@ -99,22 +100,26 @@ func abCommand(p process) *cobra.Command {
 
 An arm is ` + ab.ArmForm + `.
 Each block starts the arm as a child process with data of its own, loads it, sends the load for --block, and ends it. A
-round has a block of each arm, in an order that is drawn at random. The arms of a round get the same
-operations. A third arm is a copy of A: if it differs from A, something else has changed, and the run says nothing. Standard output
-has the conclusion and the table; its last line is the name of the file that has every block. With --format html a page
-with a chart goes to a file beside that one.`,
+round has a block of each arm, in an order that is drawn at random. The arms of a round get the same operations. A third
+arm is a copy of A: if it differs from A, something else has changed, and the run says nothing. Standard output has the
+conclusion and the table; its last line is the name of the file that has every block. With --format html a page with a
+chart goes to a file beside that one.
+
+With --prove there is no B: ab measures A against itself, and in every other round stops one arm for some of the time.
+How often it then saw what was not there, and what was, stands under every later table of the same setup.`,
 		Example: `  neokv ab --b engine.memtable_size=4MiB --workload write-heavy
   neokv ab --a raft.batch_max_ops=1 --b raft.batch_max_ops=256 --pipeline 16 --mem
   neokv ab --a revision=HEAD~1 --b revision=HEAD --rounds 20
   neokv ab --a program=./neokv.old --b program=./neokv.new
   neokv ab --a redis=always --b '' --workload set
   neokv ab --a 'redis=always cluster=yes' --b '' --pipeline 16
-  neokv ab --a target=127.0.0.1:6379 --b target=127.0.0.1:6380`,
+  neokv ab --a target=127.0.0.1:6379 --b target=127.0.0.1:6380
+  neokv ab --prove --a redis=none --workload set --rounds 40`,
 		Args: noArgs,
 	}
 	f.register(c, "block", compareForms)
 	flags := c.Flags()
-	flags.IntVar(&f.rounds, "rounds", 10, "`n` rounds, in each of which each arm has a block")
+	flags.IntVar(&f.rounds, "rounds", usualRounds, "`n` rounds, in each of which each arm has a block")
 	flags.StringSliceVar(&f.primary, "primary", nil,
 		"`figures` that make the conclusion, with commas between (default throughput or rate reached, p50, p99, CPU)")
 	flags.Float64Var(&f.effect, "effect", 5, "smallest change to claim, in `percent`: a round of an open loop whose "+
@@ -135,7 +140,11 @@ with a chart goes to a file beside that one.`,
 	flags.BoolVar(&control, "control", true, "measure a copy of A, too")
 	flags.BoolVar(&together, "together", false,
 		"measure the arms of a round at the same time; wants a --rate that leaves the machine room")
+	f.proof.register(flags)
 	c.RunE = func(c *cobra.Command, _ []string) error {
+		if f.proof.prove {
+			b = a
+		}
 		plan, err := f.plan(c, p, string(a), string(b))
 		if err == nil && together && !plan.Load.Groups[0].Rate.Open() {
 			err = &usageError{"--together: want a --rate, or the arms share the machine by chance"}
@@ -144,12 +153,20 @@ with a chart goes to a file beside that one.`,
 			return err
 		}
 		plan.Control, plan.Together = control, together
+		done, err := f.prepare(c, p, plan)
+		if err != nil {
+			return err
+		}
+		defer done()
+		if f.proof.prove {
+			return f.proof.measure(c, p, plan)
+		}
 		run, path, err := f.measure(c, p, plan)
 		if run == nil {
 			return err
 		}
 		return errors.Join(err, f.show(p, path, func(w io.Writer, format string) error {
-			return writeComparison(w, run.Compare(), format)
+			return writeComparison(w, compareTurns(run), format)
 		}))
 	}
 	return c
@@ -170,7 +187,8 @@ func (f *abFlags) plan(c *cobra.Command, p process, textA, textB string) (*ab.Pl
 			wrong.add(usageErrors(x.flag, err))
 		}
 	}
-	wrong.check(wrong != nil || textA != textB, "--a and --b are the same")
+	wrong.check(wrong != nil || f.proof.prove || textA != textB, "--a and --b are the same")
+	wrong.add(f.proof.check(c.Flags(), plan))
 	wrong.check(f.rounds >= 1 && f.rounds <= 1000, "--rounds %d: want 1 to 1000", f.rounds)
 	wrong.check(f.budget >= 0, "--budget %s: want 0s or more", f.budget)
 	wrong.check(f.effect >= 0, "--effect %g: want 0 or more percent", f.effect)
@@ -224,52 +242,62 @@ func (f *abFlags) complete(arm *ab.Arm, c *cobra.Command, p process) error {
 	return nil
 }
 
-// measure builds what has to be built, runs the plan and keeps every block in a file. It returns what it has when it is
-// interrupted, and nil if it has no round.
-func (f *abFlags) measure(c *cobra.Command, p process, plan *ab.Plan) (run *compare.Turns, path string, err error) {
-	ctx := c.Context()
-	defer tuneGenerator(os.Getenv)()
-	if f.budget > 0 {
-		plan.Until = time.Now().Add(f.budget)
-	}
+// prepare builds what has to be built, until done is called.
+func (f *abFlags) prepare(c *cobra.Command, p process, plan *ab.Plan) (done func(), err error) {
+	back := tuneGenerator(os.Getenv)
 	builds, err := os.MkdirTemp("", "neokv-build-")
 	if err != nil {
-		return nil, "", err
+		back()
+		return nil, err
 	}
-	defer os.RemoveAll(builds)
+	done = func() {
+		back()
+		os.RemoveAll(builds)
+	}
 	for _, arm := range []*ab.Arm{&plan.A, &plan.B} {
 		if arm.Revision != "" {
 			fmt.Fprintf(p.stderr, "neokv: building %s\n", arm.Revision)
 		}
-		if err := arm.Build(ctx, ".", builds); err != nil {
-			return nil, "", err
+		if err := arm.Build(c.Context(), ".", builds); err != nil {
+			done()
+			return nil, err
 		}
 	}
+	if f.budget > 0 {
+		plan.Until = time.Now().Add(f.budget)
+	}
+	began := time.Now()
+	plan.Progress = func(round int, arm compare.Side) {
+		fmt.Fprintf(p.stderr, "neokv: round %d of %d, arm %s, %s so far\n", round+1, plan.First+plan.Rounds, arm,
+			time.Since(began).Round(time.Second))
+	}
+	plan.Void = func(round int, why string) {
+		fmt.Fprintf(p.stderr, "neokv: round %d is void and repeated: %s\n", round+1, why)
+	}
+	return done, nil
+}
+
+// measure runs the plan and keeps every block in a file. It returns what it has when it is interrupted, and nil if it has
+// no round.
+func (f *abFlags) measure(c *cobra.Command, p process, plan *ab.Plan) (run *compare.Turns, path string, err error) {
 	path = cmp.Or(f.out, results.DefaultPath(c.Name(), time.Now()))
 	file, err := os.Create(path)
 	if err != nil {
 		return nil, "", err
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	h := compare.TurnsHeader{Format: compare.FileFormat, Started: time.Now(), Command: commandLine(c),
-		A: plan.A.String(), B: plan.B.String(), Control: plan.Control, Seed: plan.Load.Seed,
-		Primary: f.primary}
+	run = &compare.Turns{Header: turnsHeader(c, plan)}
+	run.Header.Primary = f.primary
+	if _, err := os.Stat(f.proof.path); err == nil {
+		run.Header.Proof = f.proof.path
+	}
 	keep := func(line any) error { return results.WriteLine(file, "file of blocks", line) }
-	if err := keep(h); err != nil {
+	if err := keep(run.Header); err != nil {
 		return nil, "", err
 	}
-	began := time.Now()
-	plan.Progress = func(round int, arm compare.Side) {
-		fmt.Fprintf(p.stderr, "neokv: round %d of %d, arm %s, %s so far\n", round+1, plan.Rounds, arm,
-			time.Since(began).Round(time.Second))
-	}
-	plan.Void = func(round int, why string) {
-		fmt.Fprintf(p.stderr, "neokv: round %d is void and repeated: %s\n", round+1, why)
-	}
-	run = &compare.Turns{Header: h}
-	err = plan.Run(ctx, func(b compare.Block) error {
+	err = plan.Run(c.Context(), func(b compare.Block) error {
 		run.Blocks = append(run.Blocks, b)
-		return keep(b)
+		return errors.Join(keep(b), run.CheckPrimary())
 	})
 	if len(run.Rounds()) == 0 {
 		run = nil

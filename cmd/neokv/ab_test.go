@@ -3,11 +3,13 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -55,6 +57,65 @@ func TestAB(t *testing.T) {
 	}
 	if left, err := filepath.Glob("*"); err != nil || len(left) != 1 {
 		t.Errorf("left behind: %q, %v", left, err)
+	}
+}
+
+// TestABProve: sittings of a proof go to one file, and what it says stands under later tables of the same setup.
+func TestABProve(t *testing.T) {
+	t.Setenv(programEnv, "1") // the arms are this program
+	t.Chdir(t.TempDir())
+	load := []string{"--workload", "get", "--mem", "--rounds", "1", "--block", "100ms", "--warmup", "0s", "--records", "100",
+		"--clients", "2", "--set", "cluster.regions=2"}
+	run := func(more ...string) result {
+		return neokvRun(t, os.Environ(), slices.Concat([]string{"ab"}, more, load)...)
+	}
+	for sitting := range 2 {
+		got := run("--prove")
+		want := fmt.Sprintf("proof of this setup, neokv-proof.jsonl: 1 equal round and %d in which B was held back; tables of 10 "+
+			"rounds take more\nneokv-proof.jsonl\n", sitting)
+		if got.status != statusDone || got.stdout != want {
+			t.Fatalf("sitting %d: %+v; want %q", sitting+1, got, want)
+		}
+	}
+	file, err := os.Open("neokv-proof.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	proof, _, err := compare.ReadProof(file, "")
+	if err != nil || len(proof.Blocks) != 6 {
+		t.Fatalf("%d blocks, %v", len(proof.Blocks), err)
+	}
+	for _, b := range proof.Blocks {
+		if held := b.Round == 1 && b.Side == compare.SideB; held != (b.Handicap > 0) {
+			t.Errorf("round %d, arm %s was stopped for %g of the time", b.Round, b.Side, b.Handicap)
+		}
+	}
+	if got := run("--b", "engine.row_cache=0", "--out", "run.jsonl"); got.status != statusDone ||
+		!strings.Contains(got.stdout, "false alarms: 0 of 1 tables as measured") ||
+		neokvRun(t, nil, "compare", "run.jsonl").stdout+"run.jsonl\n" != got.stdout {
+		t.Errorf("the same setup: %+v", got)
+	}
+	if got := run("--b", "engine.row_cache=0", "--control=false", "--out", "other.jsonl"); got.status != statusDone ||
+		!strings.Contains(got.stdout, "no proof of this setup: neokv-proof.jsonl is of another one, one has a copy of A") {
+		t.Errorf("another setup: %+v", got)
+	}
+	for want, args := range map[string][]string{
+		"neokv-proof.jsonl is of another setup: load: get: 2 clients": {"--prove", "--pipeline", "2"},
+		"--handicap: neokv-proof.jsonl has rounds with 5%":            {"--prove", "--handicap", "10%"},
+		"--handicap is for --prove":                                   {"--handicap", "10%", "--b", "engine.row_cache=0"},
+		"--b: with --prove B is A":                                    {"--prove", "--b", "engine.row_cache=0"},
+		"--proof: stat nosuch":                                        {"--proof", "nosuch", "--b", "engine.row_cache=0"},
+		"--a: --prove stops processes":                                {"--prove", "--a", "target=127.0.0.1:1"},
+		"run.jsonl: not a proof":                                      {"--prove", "--proof", "run.jsonl"},
+	} {
+		if got := run(args...); got.status != statusInvalid || !strings.Contains(got.stderr, want) {
+			t.Errorf("%q: %+v, want %q", args, got, want)
+		}
+	}
+	got := run("--b", "engine.row_cache=0", "--primary", "p98", "--out", "typo.jsonl")
+	if got.status != statusFailed || !strings.Contains(got.stderr, "--primary: no figure p98; there are throughput, p50,") {
+		t.Errorf("a figure that nobody has: %+v", got)
 	}
 }
 

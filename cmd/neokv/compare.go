@@ -143,7 +143,7 @@ func compareRun(path string) (*compare.Delta, error) {
 	case len(run.Rounds()) == 0:
 		return nil, &usageError{path + ": no complete round"}
 	}
-	return run.Compare(), nil
+	return compareTurns(run), nil
 }
 
 // compareSides reads both sides. Its error names everything that is wrong with any file.
