@@ -26,9 +26,9 @@ func compareCommand(p process) *cobra.Command {
 		Long: `Say how stored results differ.
 
 A and B are result files of bench; folders of them; or several, with commas between. A run counts once, however often it
-is given. With one result on a side there is no telling a difference from noise; from four on, a Mann-Whitney U test
-does, if the runs of A and B alternated in time. Runs that did not take turns count every change of the machine in
-between as one of B, so they get no verdict: neokv ab measures in turn. A single FILE is one that ab has written.`,
+is given. With one result on a side there is no telling a difference from noise; from six on a Mann-Whitney U test does,
+if the runs of A and B alternated in time. Runs that did not take turns count every change of the machine in between as
+one of B, so they get no verdict: neokv ab measures in turn. A single FILE is one that ab has written.`,
 		Example: `  neokv compare before.jsonl after.jsonl
   neokv compare before/ after/
   neokv compare a1.jsonl,a2.jsonl,a3.jsonl,a4.jsonl b1.jsonl,b2.jsonl,b3.jsonl,b4.jsonl --format md

@@ -68,7 +68,7 @@ func orNone(value string) string { return cmp.Or(value, "(none)") }
 
 // inTurn returns the command of ab that would measure two sides in turn, or says how to do it without.
 func inTurn(a, b *Runs) string {
-	const byHand = "run neokv bench for A and B in turn, at least four times each"
+	const byHand = "run neokv bench for A and B in turn, at least six times each"
 	h := &a.Files[0].Header
 	if len(h.Groups) != 1 || h.Schedule != nil || h.Search != "" || h.Verify || h.LoadedBefore ||
 		h.Groups[0].OneNode || h.Groups[0].OneSlot || h.Groups[0].Records == 0 {
