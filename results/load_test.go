@@ -81,6 +81,24 @@ var loadChanges = map[string]func(*Header){
 	"loaded before": func(h *Header) { h.LoadedBefore = true },
 }
 
+// TestInForce: of a NeoKV that ran already the settings are named that it tells, which are not in its shape.
+func TestInForce(t *testing.T) {
+	h := &Header{Target: Target{Info: map[string]string{"neokv_version": "v2", "stores": "3", "os": "x", "lease_ms": "900",
+		"journal": "shared", "wal_sync": "always"}}}
+	if got, want := h.inForce(), "journal shared, lease_ms 900"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	var table strings.Builder
+	if err := PrintTable(&table, *h, Summary{}); err != nil || !strings.Contains(table.String(),
+		"\nsettings in force: journal shared, lease_ms 900\n") {
+		t.Errorf("%v:\n%s", err, table.String())
+	}
+	h.Target.Info = map[string]string{"os": "x"}
+	if got := h.inForce(); got != "" {
+		t.Errorf("of a Redis: %q", got)
+	}
+}
+
 // TestWhere: a target is called what it is, and says whether a power failure could take acknowledged writes away.
 func TestWhere(t *testing.T) {
 	neokv := func(change ...string) map[string]string {

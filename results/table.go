@@ -14,7 +14,11 @@ import (
 // PrintTable prints a summary for people: what was measured, for each group of clients a line per operation, and what
 // went wrong.
 func PrintTable(w io.Writer, h Header, s Summary) error {
-	lines := append([]string{h.Where()}, s.caveats()...)
+	lines := []string{h.Where()}
+	if settings := h.inForce(); settings != "" && !h.Cluster.InProcess {
+		lines = append(lines, "settings in force: "+settings)
+	}
+	lines = append(lines, s.caveats()...)
 	if s.Curve != nil {
 		lines = append(append(lines, s.Curve.lines()...), "")
 	}

@@ -20,12 +20,19 @@ func (f *Findings) Print(w io.Writer, format string) error {
 	}
 	md := format == "md"
 	var b strings.Builder
-	for _, line := range f.heading() {
-		b.WriteString(line + "\n")
+	for _, p := range f.Pairs {
+		line := p.conclusion()
 		if md {
-			b.WriteString("\n")
+			line = "**" + results.MarkdownText(line) + "**\n"
+		}
+		b.WriteString(line + "\n")
+	}
+	for _, line := range f.heading() {
+		if b.WriteString("\n" + line); md {
+			b.WriteString("  ")
 		}
 	}
+	b.WriteString("\n")
 	for _, p := range f.Pairs {
 		b.WriteString("\n")
 		for _, a := range []SideFacts{p.NeoKV, p.Peer} {
@@ -44,7 +51,39 @@ func (f *Findings) Print(w io.Writer, format string) error {
 	return err
 }
 
-// heading says what was measured, and on what.
+// conclusion says in a sentence in which tests of redis-benchmark NeoKV has the higher rate, and in which the lower one.
+func (p *Pair) conclusion() string {
+	const most = 4
+	var higher, lower, rest []string
+	for _, t := range p.Tests {
+		switch ratio := t.Ratio; {
+		case ratio == nil || !ratio.ExcludesOne():
+			rest = append(rest, t.Test)
+		case ratio.Center > 1:
+			higher = append(higher, fmt.Sprintf("%s (x%s)", t.Test, digits(ratio.Center)))
+		default:
+			lower = append(lower, fmt.Sprintf("%s (x%s)", t.Test, digits(ratio.Center)))
+		}
+	}
+	var said []string
+	for _, x := range []struct {
+		what  string
+		tests []string
+	}{{"higher in ", higher}, {"lower in ", lower}, {"cannot tell in ", rest}} {
+		n := len(x.tests)
+		if n == 0 {
+			continue
+		}
+		list := strings.Join(x.tests[:min(n, most)], ", ")
+		if n > most {
+			list += fmt.Sprintf(" and %d more", n-most)
+		}
+		said = append(said, x.what+list)
+	}
+	return fmt.Sprintf("rate of %s against %s: %s", p.NeoKV.Name, p.Peer.Name, strings.Join(said, "; "))
+}
+
+// heading says what was measured, on what and when.
 func (f *Findings) heading() []string {
 	l := f.Load
 	keys := "one key a test"
@@ -65,6 +104,7 @@ func (f *Findings) heading() []string {
 			f.Rounds, f.Durability),
 		fmt.Sprintf("%s, %d cores, %.1f GB, %s", f.Machine.CPU, f.Machine.Cores,
 			float64(f.Machine.MemoryBytes)/1e9, f.Machine.OS),
+		f.Started.Format("2006-01-02 15:04 UTC"),
 	}
 }
 

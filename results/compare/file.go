@@ -116,6 +116,12 @@ func (r *Turns) Compare() *Delta {
 	d := Rounds(r.Rounds(), r.primary())
 	d.A, d.B, d.Setup = r.Header.A, r.Header.B, r.setup(d.Rounds)
 	d.Warnings = append(d.Warnings, r.warnings()...)
+	for i := range r.Blocks {
+		if err := Comparable(&r.Blocks[0].Header, &r.Blocks[i].Header); err != nil { // a file was edited while ab ran
+			d.CannotTell("blocks are of different loads: " + strings.ReplaceAll(err.Error(), "\n", "; "))
+			break
+		}
+	}
 	return d
 }
 

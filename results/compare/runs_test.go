@@ -160,6 +160,7 @@ B: b/
 load: set: 4 clients, pipeline 1, closed loop; 100 records of 10 B
 measured: 10s after 0s of warm-up
 target: 3 stores and 8 regions in this process, memory transport
+settings: profile default
 durability: not durable (in memory)
 machine: a CPU, 2 cores
 date: 2026-05-04 03:02 to 03:09 UTC
@@ -200,6 +201,32 @@ func TestRunsThatDoNotAlternate(t *testing.T) {
 	}
 	if d, err = OfRuns(a, b, false); err != nil || !strings.Contains(d.Next, "run neokv bench for A and B in turn") {
 		t.Errorf("%v, %q: ab has no arms for sides that do not differ", err, d.Next)
+	}
+}
+
+// TestTurnsOfDifferentLoads: a file that was edited while ab ran leaves no verdict.
+func TestTurnsOfDifferentLoads(t *testing.T) {
+	turns := func(edited bool) *Delta {
+		r := &Turns{Header: TurnsHeader{A: "a", B: "b", Primary: []string{"throughput"}}}
+		for round := range 20 {
+			for i, side := range []Side{SideA, SideB} {
+				f := runAt(2*round+i, float64(1000+1000*i+round))
+				f.Header.Groups[0].Content = results.ContentOf([]byte("x"))
+				if edited && round > 9 {
+					f.Header.Groups[0].Content = results.ContentOf([]byte("y"))
+				}
+				r.Blocks = append(r.Blocks, Block{Round: round, Side: side, Header: f.Header, Summary: *f.Summary})
+			}
+		}
+		return r.Compare()
+	}
+	if d := turns(false); d.Conclusion.Verdict != Better {
+		t.Errorf("%+v", d.Conclusion)
+	}
+	d := turns(true)
+	if want := "cannot tell: blocks are of different loads: contents: sha256 "; d.Conclusion.Verdict != Unknown ||
+		!strings.HasPrefix(d.Conclusion.Text, want) || d.Row("throughput").Verdict != Unknown {
+		t.Errorf("%+v, want %q", d.Conclusion, want)
 	}
 }
 

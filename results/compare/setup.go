@@ -26,7 +26,9 @@ func setupOf(a, b []*results.Header) (out []Condition) {
 			out = append(out, Condition{c.Name, text, text})
 			continue
 		}
-		out = append(out, Condition{c.Name, values(a, i), values(b, i)})
+		if both := (Condition{c.Name, values(a, i), values(b, i)}); both.A != "" || both.B != "" {
+			out = append(out, both)
+		}
 	}
 	return out
 }

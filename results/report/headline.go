@@ -116,7 +116,9 @@ func conditions(subjects []results.ResultFile) (out []results.NamedValue) {
 		if !same {
 			c.Value = strings.Join(each, "; ")
 		}
-		out = append(out, c)
+		if c.Value != "" {
+			out = append(out, c)
+		}
 	}
 	return out
 }
