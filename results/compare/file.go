@@ -190,20 +190,29 @@ func (r *Turns) Impaired() []string {
 	return r.each(func(s *results.Summary) []string { return s.Work.Impaired() })
 }
 
-// each returns lines about the blocks, with how many blocks have each. Of lines that differ in their figures alone it
-// returns the first.
-func (r *Turns) each(of func(*results.Summary) []string) (out []string) {
-	counts := map[string]int{}
+// each returns lines about the blocks, with how many blocks have each.
+func (r *Turns) each(of func(*results.Summary) []string) []string {
+	var lines [][]string
 	for i := range r.Blocks {
-		for _, w := range of(&r.Blocks[i].Summary) {
-			kind := digits.ReplaceAllString(w, "")
+		lines = append(lines, of(&r.Blocks[i].Summary))
+	}
+	return counted("blocks", lines)
+}
+
+// counted returns the lines of several runs, each with how many runs have it; what is the word for these. Of lines that
+// differ in their figures alone it returns the first.
+func counted(what string, lines [][]string) (out []string) {
+	counts := map[string]int{}
+	for _, l := range lines {
+		for _, line := range l {
+			kind := digits.ReplaceAllString(line, "")
 			if counts[kind]++; counts[kind] == 1 {
-				out = append(out, w)
+				out = append(out, line)
 			}
 		}
 	}
-	for i, w := range out {
-		out[i] = fmt.Sprintf("%d of %d blocks, the first: %s", counts[digits.ReplaceAllString(w, "")], len(r.Blocks), w)
+	for i, line := range out {
+		out[i] = fmt.Sprintf("%d of %d %s, the first: %s", counts[digits.ReplaceAllString(line, "")], len(lines), what, line)
 	}
 	return out
 }

@@ -22,6 +22,7 @@ type Runs struct {
 // setups, are compared all the same, and Marks names them.
 func OfRuns(a, b Runs, anyway bool) (*Delta, error) {
 	var marks []string
+	var warned [][]string
 	warnings, wrong := once(&a, &b)
 	if wrong != nil {
 		return nil, errors.Join(wrong...)
@@ -37,10 +38,9 @@ func OfRuns(a, b Runs, anyway bool) (*Delta, error) {
 		for _, why := range unsound(f.Result) {
 			marks = append(marks, f.Name+": "+why)
 		}
-		for _, w := range f.Measured().Warnings {
-			warnings = append(warnings, f.Name+": "+w)
-		}
+		warned = append(warned, f.Measured().Warnings)
 	}
+	warnings = append(warnings, counted("runs", warned)...)
 	marks = slices.Concat(marks, a.several("A"), b.several("B"))
 	if !anyway {
 		for _, mark := range marks {

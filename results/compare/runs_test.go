@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -227,6 +228,18 @@ func TestTurnsOfDifferentLoads(t *testing.T) {
 	if want := "cannot tell: blocks are of different loads: contents: sha256 "; d.Conclusion.Verdict != Unknown ||
 		!strings.HasPrefix(d.Conclusion.Text, want) || d.Row("throughput").Verdict != Unknown {
 		t.Errorf("%+v, want %q", d.Conclusion, want)
+	}
+}
+
+// TestWarningsOfRuns: what several runs warn of stands once.
+func TestWarningsOfRuns(t *testing.T) {
+	a, b := inTurns(4, 1)
+	for i, f := range slices.Concat(a.Files, b.Files) {
+		f.Summary.Warnings = []string{fmt.Sprintf("%d %% busy", 90+i)}
+	}
+	d, err := OfRuns(a, b, false)
+	if want := "8 of 8 runs, the first: 90 % busy"; err != nil || len(d.Warnings) != 1 || d.Warnings[0] != want {
+		t.Errorf("%v, %q; want %q", err, d.Warnings, want)
 	}
 }
 

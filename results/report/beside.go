@@ -1,10 +1,10 @@
 package report
 
 import (
-	"fmt"
 	"slices"
 
 	"neokv.dev/results"
+	"neokv.dev/results/compare"
 )
 
 // sideBySide compares the figures of a group in several results. It has those that at least two of them have.
@@ -57,7 +57,7 @@ func beside(subjects []results.ResultFile, m matched) *sideBySide {
 			case text == "":
 				text = "-"
 			case first != 0 && !bound:
-				text += fmt.Sprintf(" (%+.1f %%)", 100*(v/first-1))
+				text += " (" + compare.Percent(v/first) + ")"
 				told++
 			default:
 				if told++; told == 1 && !bound {

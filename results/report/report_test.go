@@ -413,13 +413,13 @@ func TestBeside(t *testing.T) {
 	response := all(900)
 	subjects := []results.ResultFile{
 		subject(results.OpStats{Name: "get", PerSecond: 100, Service: all(200), Response: &response}),
-		subject(results.OpStats{Name: "get", PerSecond: 150, Errors: 7, Service: all(100)},
+		subject(results.OpStats{Name: "get", PerSecond: 19_000, Errors: 7, Service: all(100)},
 			results.OpStats{Name: "set", PerSecond: 5, Service: all(100)}),
 		{Result: &results.Result{Header: results.Header{Groups: []results.ClientGroup{{Name: "g"}}}}},
 	}
 	got := beside(subjects, matchGroups(subjects)[0])
 	want := &sideBySide{Letters: []string{"A", "B", "C"}, Rows: []comparedRow{
-		{"get", "ops/s", []string{"100", "150 (+50.0 %)", "-"}},
+		{"get", "ops/s", []string{"100", "19,000 (x190)", "-"}},
 		{"", "errors", []string{"0", "7", "-"}},
 		{"", "service p50", []string{"200 us", "100 us (-50.0 %)", "-"}},
 		{"", "service p99", []string{"200 us", "100 us (-50.0 %)", "-"}},
