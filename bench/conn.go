@@ -27,6 +27,10 @@ type loadConn struct {
 	// readAt is when the last read from the network returned. It is the time of every reply that this read completed.
 	readAt time.Duration
 
+	// texts are the strings of the last array that the caller keeps, nil for null. A reply without them fits into
+	// registers.
+	texts [][]byte
+
 	// queue holds the operations of the batch that wait for a reply on this conn, in order; askingReply stands for the
 	// reply to an ASKING.
 	queue []int32
@@ -47,10 +51,9 @@ var errProtocol = errors.New("protocol error")
 
 // reply is the outline of a reply. text is valid until the next read.
 type reply struct {
-	kind  byte     // '+', '-', ':', '$', '*'
-	null  bool     // it is null, or an element is, or it is an empty array
-	text  []byte   // the line after the type byte; for a string its bytes, if the caller keeps them
-	texts [][]byte // the strings of an array that the caller keeps, nil for null
+	kind byte   // '+', '-', ':', '$', '*'
+	null bool   // it is null, or an element is, or it is an empty array
+	text []byte // the line after the type byte; for a string its bytes, if the caller keeps them
 }
 
 // kept says which strings of a reply the caller keeps.
@@ -155,7 +158,9 @@ func (c *loadConn) read(depth int, keep kept) (reply, error) {
 		if err != nil {
 			return reply{}, err
 		}
-		rep.text = nil
+		if rep.text = nil; rep.kind == '*' {
+			c.texts = nil
+		}
 		if rep.null = n < 0 || n == 0 && rep.kind == '*'; rep.null {
 			return rep, nil
 		}
@@ -169,6 +174,7 @@ func (c *loadConn) read(depth int, keep kept) (reply, error) {
 		if depth == 0 {
 			return reply{}, fmt.Errorf("%w: arrays nested too deep", errProtocol)
 		}
+		var texts [][]byte
 		for i := range n {
 			each := keep
 			if keep == keepFirst {
@@ -183,9 +189,10 @@ func (c *loadConn) read(depth int, keep kept) (reply, error) {
 			}
 			rep.null = rep.null || element.null
 			if each == keepAll {
-				rep.texts = append(rep.texts, element.text)
+				texts = append(texts, element.text)
 			}
 		}
+		c.texts = texts // of the outermost array in the end
 		return rep, nil
 	}
 	return reply{}, fmt.Errorf("%w: reply %q", errProtocol, line)
@@ -236,6 +243,12 @@ func appendRequest(dst []byte, args ...[]byte) []byte {
 }
 
 func appendLength(dst []byte, kind byte, n int) []byte {
+	switch {
+	case n < 10:
+		return append(dst, kind, byte('0'+n), '\r', '\n')
+	case n < 100:
+		return append(dst, kind, byte('0'+n/10), byte('0'+n%10), '\r', '\n')
+	}
 	return append(strconv.AppendInt(append(dst, kind), int64(n), 10), '\r', '\n')
 }
 

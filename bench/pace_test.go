@@ -292,7 +292,7 @@ func TestPoissonArrivals(t *testing.T) {
 	}
 }
 
-// The next start is found without allocating.
+// The next start is found without allocating, but for a chunk now and then.
 func TestStartsDoNotAllocate(t *testing.T) {
 	for _, text := range []string{"1e6", "jitter 1e6", "poisson ramp 1..1e6 1s",
 		"poisson steps 1..1e6 by 1000 every 1ms"} {
@@ -300,6 +300,10 @@ func TestStartsDoNotAllocate(t *testing.T) {
 		s := table.starts()
 		if n := testing.AllocsPerRun(100, s.advance); n > 0 {
 			t.Errorf("%s: %g allocations for a start", text, n)
+		}
+		shared := newSharedStarts(table)
+		if n := testing.AllocsPerRun(10*startsAhead, func() { shared.take() }); n > 0 {
+			t.Errorf("%s: a client allocates %g times for a start", text, n)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -328,7 +329,9 @@ func (w *worker) append(planned time.Duration) {
 		case x.Key == nil && x.Scan:
 			slot = homeSlot
 		}
-		w.steps = append(w.steps, sentStep{Effect: x.Effect, from: from, to: len(w.arena), slot: slot})
+		w.steps = slices.Grow(w.steps, 1)[:len(w.steps)+1] // in place: a step is large
+		s := &w.steps[len(w.steps)-1]
+		s.Effect, s.from, s.to, s.slot, s.done = x.Effect, from, len(w.arena), slot, 0
 	}
 	p.step, p.last = p.first, len(w.steps)
 	w.batch = append(w.batch, p)
@@ -417,11 +420,11 @@ func (w *worker) receive(c *loadConn) {
 		case '$':
 			p.text = rep.text
 		case '*':
-			p.texts = rep.texts
+			p.texts = c.texts
 		}
 		x := &w.steps[p.step]
 		x.done = p.done
-		if x.Scan && len(rep.texts) > 0 && w.gen.Scanned(&x.Effect, rep.texts[0]) || x.GoesOn {
+		if x.Scan && rep.kind == '*' && len(c.texts) > 0 && w.gen.Scanned(&x.Effect, c.texts[0]) || x.GoesOn {
 			rep.null = false // a part of an iteration may be empty
 		}
 		p.miss = p.miss || rep.null
@@ -683,7 +686,7 @@ func (w *worker) drop() {
 
 // renew gives the workers of a segment their connections before it begins.
 func (r *run) renew(ctx context.Context, seg *phaseSegment) {
-	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, min(r.o.Timeout, askTimeout)) // a node may be gone
 	defer cancel()
 	var dials errgroup.Group
 	dials.SetLimit(dialsAtOnce)

@@ -229,8 +229,9 @@ func parseTemplate(text string, scope exprScope) (template, error) {
 		number, width, padded := strings.Cut(inside, ":")
 		var err error
 		if padded {
-			if part.width, err = strconv.Atoi(strings.TrimSpace(width)); err != nil || part.width < 1 || part.width > 40 {
-				return nil, fmt.Errorf("template %q: width %q, want 1 to 40", text, width)
+			part.width, err = strconv.Atoi(strings.TrimSpace(width))
+			if err != nil || part.width < 1 || part.width > maxWidth {
+				return nil, fmt.Errorf("template %q: width %q, want 1 to %d", text, width, maxWidth)
 			}
 		}
 		if part.value, err = parseExpr(number, scope); err != nil {
@@ -260,11 +261,21 @@ func appendPadded(dst []byte, n int64, width int) []byte {
 	if n < 0 {
 		dst, u = append(dst, '-'), -u
 	}
-	for ; width > 1 && (width > len(powers) || u < powers[width-1]); width-- {
-		dst = append(dst, '0')
+	if width <= 1 || width < len(powers) && u >= powers[width] {
+		return strconv.AppendUint(dst, u, 10)
 	}
-	return strconv.AppendUint(dst, u, 10)
+	dst = append(dst, zeros[:width]...)
+	for i := len(dst) - 1; u > 0; i-- {
+		dst[i] = byte('0' + u%10)
+		u /= 10
+	}
+	return dst
 }
+
+// maxWidth is the largest width of a number.
+const maxWidth = 40
+
+var zeros = strings.Repeat("0", maxWidth)
 
 // powers are those of ten.
 var powers = func() (p [20]uint64) {

@@ -430,7 +430,9 @@ func (g *Generator) reset(r *Request) {
 
 // begin begins a step with its command.
 func (g *Generator) begin(r *Request, command []byte, does Effect) {
-	r.Steps = append(r.Steps, RequestStep{Effect: does})
+	r.Steps = slices.Grow(r.Steps, 1)[:len(r.Steps)+1] // in place: a step is large
+	x := &r.Steps[len(r.Steps)-1]
+	x.Key, x.Effect = nil, does
 	g.steps = append(g.steps, stepArgs{from: len(g.args), key: -1})
 	g.bytes(command)
 }

@@ -156,16 +156,16 @@ type RequestStep struct {
 
 // Effect says what a command does to which record. It refers to no memory of the request.
 type Effect struct {
-	Does OpKind
+	Does   OpKind
+	Insert bool // the record is a new one, see Source.Inserted
+	Scan   bool // the first string of the reply is the cursor of the next call, see Generator.Scanned
+	GoesOn bool // it goes on with an iteration
 	// The record, and what the command changes there.
 	Kind    int // of the record, -1 for none
 	Record  uint64
 	Element int     // for commands about a loaded element
 	Value   ValueID // the value or score, for commands that write one
 	Added   int     // elements that a Push adds
-	Insert  bool    // the record is a new one, see Source.Inserted
-	Scan    bool    // the first string of the reply is the cursor of the next call, see Generator.Scanned
-	GoesOn  bool    // it goes on with an iteration
 
 	scan int // the number of the command among those with a cursor
 }

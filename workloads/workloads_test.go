@@ -842,3 +842,18 @@ func BenchmarkNext(b *testing.B) {
 		})
 	}
 }
+
+// Numbers have zeros before them up to a width, which leaves out the sign, and all of their digits.
+func TestPadded(t *testing.T) {
+	for _, n := range []int64{0, 1, 9, 10, 99, 12_345, math.MaxInt64, -1, -10, math.MinInt64} {
+		for width := range maxWidth + 1 {
+			want := fmt.Sprintf("x%0*d", width, n)
+			if n < 0 { // there the width has the sign
+				want = fmt.Sprintf("x%0*d", width+1, n)
+			}
+			if got := string(appendPadded([]byte("x"), n, width)); got != want {
+				t.Fatalf("%d, width %d: %s, want %s", n, width, got, want)
+			}
+		}
+	}
+}
