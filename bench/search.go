@@ -33,7 +33,7 @@ func (s *RateSearch) String() string {
 	if s.Curve {
 		text = "many rates"
 	}
-	text += ", each for " + s.Step.String()
+	text += fmt.Sprintf(", each for %s to %s", s.Step, s.MaxStep)
 	if slo := s.SLO.String(); slo != "" {
 		text += ", SLO " + slo
 	}

@@ -343,8 +343,8 @@ func TestBenchFindMax(t *testing.T) {
 	got := neokvRun(t, nil, append([]string{"bench", "--mem", "--workload", "set", "--rate", "50", "--out", out,
 		"--find-max", "--slo", "max<1us", "--step", "100ms"}, short...)...)
 	if got.status != statusFailed || !strings.Contains(got.stdout, "want max<1us") ||
-		!strings.Contains(got.stdout, "\nno rate that was tried holds max<1us\n") ||
-		!strings.Contains(got.stderr, "no rate that holds max<1us was confirmed") {
+		!strings.Contains(got.stdout, "\nno rate that was tried holds max<1us, errors<1%\n") ||
+		!strings.Contains(got.stderr, "no rate that holds max<1us, errors<1% was confirmed") {
 		t.Fatalf("status %d, stdout\n%s\nstderr %q", got.status, got.stdout, got.stderr)
 	}
 	c := readResult(t, got.stdout).Summary.Curve
