@@ -103,10 +103,17 @@ func (t *Trend) Span() string {
 	return runs + " from " + from + " to " + to
 }
 
-// Cells returns the name of a series, its first value, its median and its last value.
+// Cells returns the name of a series, its first value, its median and its last value. A lower bound has `>=` before it.
 func (s *Series) Cells() []string {
-	text := func(v float64) string { return results.FigureText(v, s.Unit) }
-	return []string{s.Name, text(s.Values[0]), text(compare.NewEstimate(s.Values).Center), text(s.Values[len(s.Values)-1])}
+	text := func(v float64, bound bool) string {
+		if bound {
+			return ">= " + results.FigureText(v, s.Unit)
+		}
+		return results.FigureText(v, s.Unit)
+	}
+	last := len(s.Values) - 1
+	return []string{s.Name, text(s.Values[0], s.AtLeast[0]),
+		text(compare.NewEstimate(s.Values).Center, slices.Contains(s.AtLeast, true)), text(s.Values[last], s.AtLeast[last])}
 }
 
 // curve draws a series from its lowest to its highest value. Of a long series a column is the median of several values.

@@ -39,7 +39,9 @@ type Series struct {
 	Better results.Direction  `json:"better,omitempty"`
 	Runs   []int              `json:"of"` // the runs that have the figure
 	Values []float64          `json:"values"`
-	Levels []Level            `json:"levels"`
+	// AtLeast says which of the values are lower bounds of what nobody knows.
+	AtLeast []bool  `json:"at_least"`
+	Levels  []Level `json:"levels"`
 }
 
 // Level is a part of a series without a change.
@@ -119,6 +121,7 @@ func (t *Trend) fill(entries []*Entry, o Options) {
 			}
 			s := &t.Series[at]
 			s.Runs, s.Values = append(s.Runs, i), append(s.Values, f.Value)
+			s.AtLeast = append(s.AtLeast, f.AtLeast)
 		}
 	}
 	t.Series = slices.DeleteFunc(t.Series, func(s Series) bool { // figures that are 0 all the time say nothing

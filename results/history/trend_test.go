@@ -90,6 +90,18 @@ func TestTrends(t *testing.T) {
 }
 
 // TestOptions: only the asked-for figures and workloads are shown.
+// Values that are lower bounds are shown as such.
+func TestBounds(t *testing.T) {
+	p99 := results.Figure{Name: "p99", Unit: "us", Better: results.Lower, Value: 1000}
+	bound := p99
+	bound.AtLeast = true
+	c := &Contents{Entries: []Entry{runOf(0, p99), runOf(1, p99), runOf(2, bound)}}
+	want := "p99, 1.00 ms, >= 1.00 ms, >= 1.00 ms"
+	if got := strings.Join(c.Trends(Options{})[0].Series[0].Cells(), ", "); got != want {
+		t.Errorf("%s; want %s", got, want)
+	}
+}
+
 func TestOptions(t *testing.T) {
 	c := eventful()
 	e := runOf(100, throughput(5), cpu(1))

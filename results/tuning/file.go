@@ -10,8 +10,8 @@ import (
 	"neokv.dev/results"
 )
 
-// FileFormat is the version of the files.
-const FileFormat = 1
+// FileFormat is the version of the files. Since version 2 percentiles are those of all operations that were due.
+const FileFormat = 2
 
 // StudyPlan says what a search is about: the first line of its file, and all that it takes to go on with it.
 type StudyPlan struct {

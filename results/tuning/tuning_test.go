@@ -257,8 +257,9 @@ func TestFile(t *testing.T) {
 		"{}\n":                                "not a file of neokv tune",
 		"hello\n":                             "not a file of neokv tune",
 		`{"tuning_format":1}`:                 "not a file of neokv tune", // the line is cut off
-		`{"tuning_format":99,"set":0}` + "\n": "line 1: tuning format 99, this program reads 1",
-		`{"tuning_format":1,"set":0}` + "\n":  "line 1: json: ",
+		`{"tuning_format":1,"set":0}` + "\n":  "line 1: tuning format 1, this program reads 2",
+		`{"tuning_format":99,"set":0}` + "\n": "line 1: tuning format 99, this program reads 2",
+		`{"tuning_format":2,"set":0}` + "\n":  "line 1: json: ",
 		string(whole) + "nonsense\n":          "line ",
 		strings.Repeat("x", 64<<20+1):         "line 1: more than 67108864 bytes",
 	} {
