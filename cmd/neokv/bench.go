@@ -151,7 +151,7 @@ func (f *benchFlags) run(c *cobra.Command, p process) (err error) {
 		if f.inject, err = faultsByControl(c.Context(), p, o); err != nil {
 			return err
 		}
-		defer tuneGenerator(os.Getenv)()
+		defer tuneGenerator(os.Getenv, onThisMachine(c.Context(), o.Targets))()
 	}
 	if o.Header, err = header(c, cluster, r); err != nil {
 		return err
