@@ -52,7 +52,11 @@ type Options struct {
 	Stores int
 	// Search says to try several rates of the first group; nil is a run at the rate of the group.
 	Search *RateSearch
-	Seed   uint64
+	// SLO is what each group must hold in the measured part, without Search; the zero SLO is nothing.
+	SLO SLO
+	// Interval is how long the intervals of the record are; 0 is a second, or longer in a long run.
+	Interval time.Duration
+	Seed     uint64
 	// Timeout is the longest time for making a connection, and for the answer to a batch; 0 is 10 s.
 	Timeout time.Duration
 	// DeadAfter is how long a target may give nothing but errors before it counts as dead; 0 is 10 s.
@@ -87,8 +91,8 @@ type GroupOptions struct {
 	Workload string // a name that workloads.Find knows
 	Clients  int
 	Pipeline int // operations that a client sends at once
-	// Operations is how many operations each client of a closed loop sends, in whole pipelines however large they are;
-	// 0 is as many as the time allows.
+	// Operations is how many operations all clients of a closed loop send together, in whole pipelines however large
+	// they are, and without a warm-up; 0 is as many as the time allows.
 	Operations int
 	Slots      PipelineSlots
 	Rate       Pace // of all clients of the group together; the zero Pace is a closed loop
@@ -188,9 +192,11 @@ func (o Options) complete() (Options, error) {
 	named := map[string]bool{}
 	for i := range o.Groups {
 		g := &o.Groups[i]
+		if g.Replay != nil || g.Operations > 0 {
+			o.Warmup, o.WarmupAuto = 0, false
+		}
 		if g.Replay != nil {
 			g.Name = cmp.Or(g.Name, "replay")
-			o.Warmup, o.WarmupAuto = 0, false
 			wrong.check(len(o.Groups) == 1, "replay: want one group, without others beside it")
 			wrong.check(o.Search == nil, "replay: a recording has its own pace, so no rate can be searched")
 		}
@@ -205,11 +211,23 @@ func (o Options) complete() (Options, error) {
 			wrong.add(fmt.Errorf("%s%w", prefix, err))
 		}
 	}
-	ends := o.Load == LoadAlone || len(o.Groups) > 0 && (o.Groups[0].Replay != nil || o.Groups[0].Operations > 0)
+	if counted(o.Groups) {
+		wrong.check(o.Search == nil, "operations: a search sends for a time")
+		wrong.check(o.Duration > 0 || !slices.ContainsFunc(o.Groups, func(g GroupOptions) bool { return g.Operations == 0 }),
+			"operations: one group has a number of operations and another has none; want a duration, or a number for each")
+	}
+	ends := o.Load == LoadAlone || counted(o.Groups) || len(o.Groups) > 0 && o.Groups[0].Replay != nil
 	wrong.check((o.Duration > 0 || o.Duration == 0 && ends) && o.Duration <= maxDuration,
 		"duration: %s, want more than 0 and at most %.0fh", o.Duration, maxDuration.Hours())
 	wrong.check(o.Warmup >= 0 && o.Warmup <= maxWarmup, "warmup: %s, want 0 to %.0fh", o.Warmup, maxWarmup.Hours())
 	wrong.check(o.Timeout > 0, "timeout: %s, want more than 0", o.Timeout)
+	wrong.check(o.Interval == 0 || o.Interval >= leastInterval && o.Interval <= time.Hour,
+		"interval: %s, want %s to 1h", o.Interval, leastInterval)
+	wrong.check(o.Interval < time.Second || o.Interval%time.Second == 0, "interval: %s, want whole seconds, or less than one",
+		o.Interval)
+	wrong.check(o.Interval == 0 || o.Duration/max(1, o.Interval) <= mostIntervals,
+		"interval: %s makes more than %d in %s; want %s or more", o.Interval, mostIntervals, o.Duration,
+		(o.Duration / mostIntervals).Round(time.Millisecond))
 	wrong.check(o.DeadAfter > 0, "dead after: %s, want more than 0", o.DeadAfter)
 	if o.Search != nil {
 		search := *o.Search
@@ -240,6 +258,11 @@ func (o Options) complete() (Options, error) {
 	return o, errors.Join(wrong...)
 }
 
+// counted reports whether a group sends a number of operations.
+func counted(groups []GroupOptions) bool {
+	return slices.ContainsFunc(groups, func(g GroupOptions) bool { return g.Operations > 0 })
+}
+
 const (
 	maxGroups = 100
 	maxWarmup = 24 * time.Hour
@@ -250,6 +273,9 @@ func (g *GroupOptions) prepare(verify bool, seed uint64) []error {
 	var wrong problems
 	wrong.check(g.Clients >= 1 && g.Clients <= 10_000, "clients: %d, want 1 to 10000", g.Clients)
 	wrong.check(g.Pipeline >= 1 && g.Pipeline <= 10_000, "pipeline: %d, want 1 to 10000", g.Pipeline)
+	wrong.check(g.Operations >= 0, "operations: %d, want 1 or more", g.Operations)
+	wrong.check(g.Operations == 0 || g.Replay == nil && !g.Rate.Open(),
+		"operations: %d are for a closed loop of a workload; with a rate give the duration", g.Operations)
 	if g.Replay != nil {
 		wrong.check(!verify, "verify: reading back does not know what the commands of a recording leave behind")
 		wrong.check(!g.Rate.Open(), "rate %s: a recording has its own pace", g.Rate.String())
@@ -364,6 +390,10 @@ type run struct {
 	// What the generator's clocks said when the last second ended, and when the present interval and segment began.
 	clock, spanClock, began generatorClock
 	span, measured          observed // in the present interval, and in the measured part
+
+	silence    silence       // of all nodes together, in the measured part
+	silences   []*silence    // by nodeID, under mu
+	heardSince time.Duration // under mu
 
 	answered time.Duration // when the collector last found an answer
 	failing  bool          // errors since then
@@ -520,9 +550,15 @@ func (r *run) measure(ctx context.Context, s *results.Summary, length time.Durat
 	if took == 0 {
 		return err
 	}
+	s.NoAnswer = r.silence.end(measured.start + took).Microseconds()
+	s.Nodes = r.nodeStats(measured, took)
 	s.Generator = r.clock.since(r.began)
 	s.Generator.Late = latencyOf(late)
 	s.Warnings = r.warnings(s, measured)
+	if r.o.Search == nil && len(r.o.SLO.terms) > 0 {
+		s.SLO = r.held()
+		s.Warnings = append(s.Warnings, r.scarce()...)
+	}
 	if feed != nil {
 		if text := feed.warning(); text != "" {
 			s.Warnings = append(s.Warnings, text)

@@ -13,7 +13,7 @@ import (
 
 // The truth about latencies is known in these tests: operations that have no answer are in the percentiles.
 
-const silence = 24 * time.Hour // longer than any run
+const endless = 24 * time.Hour // longer than any run
 
 // frozen runs an open loop of 200 per second for two seconds, against a server that answers in a millisecond and stops
 // for good after some time. All that it does not answer waits until a second after the end.
@@ -21,7 +21,7 @@ func frozen(t *testing.T, at time.Duration, seed uint64) (s results.Summary, rec
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory(func(now time.Duration) time.Duration {
 			if now >= at {
-				return silence
+				return endless
 			}
 			return time.Millisecond
 		})
@@ -83,7 +83,7 @@ func TestFrozenTargetLive(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			m := newMemory(func(now time.Duration) time.Duration {
 				if now >= 2500*time.Millisecond {
-					return silence
+					return endless
 				}
 				return time.Millisecond
 			})
@@ -107,7 +107,7 @@ func TestFrozenTargetLive(t *testing.T) {
 func TestFrozenTargetsCompare(t *testing.T) {
 	var sound, bad [][]results.Figure
 	for seed := range uint64(8) {
-		s, rec := frozen(t, silence, seed+1)
+		s, rec := frozen(t, endless, seed+1)
 		sound = append(sound, s.Figures(&rec.Header))
 		s, rec = frozen(t, 1200*time.Millisecond, seed+1)
 		bad = append(bad, s.Figures(&rec.Header))
@@ -132,7 +132,7 @@ func TestMuteServer(t *testing.T) {
 		var n atomic.Int64
 		m.delay = func(time.Duration) time.Duration {
 			if n.Add(1)%50 == 0 {
-				return silence
+				return endless
 			}
 			return time.Millisecond
 		}
@@ -170,7 +170,7 @@ func TestOneHangs(t *testing.T) {
 		var n atomic.Int64
 		m.delay = func(at time.Duration) time.Duration {
 			if n.Add(1) == 100 {
-				return silence
+				return endless
 			}
 			return time.Millisecond
 		}
@@ -199,7 +199,7 @@ func TestWarmupHangs(t *testing.T) {
 		var n atomic.Int64
 		m.delay = func(at time.Duration) time.Duration {
 			if n.Add(1) == 100 {
-				return silence
+				return endless
 			}
 			return time.Millisecond
 		}

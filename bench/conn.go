@@ -37,6 +37,11 @@ type loadConn struct {
 	// failures counts those since the last good reply. Nobody uses the conn again before retryAt.
 	failures int
 	retryAt  time.Duration
+
+	// Of a worker's conn:
+	node    nodeID
+	silence *silence
+	heard   time.Duration // readAt of the last good reply
 }
 
 const askingReply = -1

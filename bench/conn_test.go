@@ -171,7 +171,7 @@ func nullWorker(workload string, pipeline int, slots PipelineSlots) *worker {
 	r.resume()
 	w := r.groups[0].workers[0]
 	w.ops = w.group.workload.Ops
-	c := &loadConn{epoch: r.epoch, timeout: time.Minute}
+	c := &loadConn{epoch: r.epoch, timeout: time.Minute, silence: new(silence)}
 	reply := "+OK\r\n"
 	if workload == "incr" {
 		reply = ":1234567\r\n"

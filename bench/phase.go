@@ -40,8 +40,11 @@ type segmentLoad struct {
 }
 
 const (
-	// maxIntervals is about how many intervals a part of a run has in its record at most.
-	maxIntervals = 3600
+	// maxIntervals is about how many intervals a part of a run has in its record at most, unless a user wants shorter
+	// ones, at least leastInterval long and about mostIntervals at most.
+	maxIntervals  = 3600
+	leastInterval = 10 * time.Millisecond
+	mostIntervals = 10 * maxIntervals
 	// grace is how long operations that are under way at the end of a run may take. Until then an open loop also sends
 	// what was due before the end. Then the connections are closed; what had no answer stays in flight.
 	grace = time.Second
@@ -70,9 +73,12 @@ func (g *loadGroup) alone(name string, op workloads.Op, items uint64) *phaseSegm
 	return seg
 }
 
-// intervalOf returns how long the intervals of a segment are: a second, or longer in a long run, so that result files
-// stay bounded.
-func (seg *phaseSegment) intervalOf() time.Duration {
+// intervalOf returns how long the intervals of a segment are: as the user has said, or a second, or longer in a long
+// run, so that result files stay bounded.
+func (r *run) intervalOf(seg *phaseSegment) time.Duration {
+	if r.o.Interval > 0 && seg.steady == nil {
+		return r.o.Interval
+	}
 	n := (seg.length + maxIntervals*time.Second - 1) / (maxIntervals * time.Second)
 	return max(1, n) * time.Second
 }
@@ -153,6 +159,7 @@ func (r *run) begin(seg *phaseSegment) {
 	seg.over = make(chan struct{})
 	r.current.Store(seg)
 	if seg.name == results.PhaseRun {
+		r.listen(seg.start)
 		r.following.Go(func() { r.follow(seg) })
 		if feed := r.groups[0].feed; feed != nil {
 			r.helpers.Go(func() { feed.read(seg.ctx) })
@@ -198,8 +205,8 @@ func (r *run) segment(ctx context.Context, seg *phaseSegment, done <-chan struct
 		g.enter(seg)
 	}
 	var finished <-chan struct{} // ends a segment that has no length
-	if seg.length == 0 || r.groups[0].feed != nil && seg.name == results.PhaseRun {
-		finished = done // a recording may end before the time is over
+	if seg.length == 0 || seg.name == results.PhaseRun && (r.groups[0].feed != nil || counted(r.o.Groups)) {
+		finished = done // before the time is over
 	}
 	timer := time.NewTimer(time.Second)
 	defer timer.Stop()
@@ -207,8 +214,10 @@ func (r *run) segment(ctx context.Context, seg *phaseSegment, done <-chan struct
 	// When the interval began, its present second, and the slice of that after which counts are collected. Each begins
 	// when the counts of the one before were collected, which may be late, and ends on a whole second or slice.
 	from, tick, slice := seg.start, seg.start, seg.start
-	for n, interval := 1, seg.intervalOf(); ; {
-		step, over := time.Second, false
+	progress := seg.start // when Progress was called last
+	for n, interval := 1, r.intervalOf(seg); ; {
+		second := min(time.Second, interval)
+		step, over := second, false
 		if seg.steady != nil {
 			step = seg.steady.slice
 		}
@@ -247,7 +256,7 @@ func (r *run) segment(ctx context.Context, seg *phaseSegment, done <-chan struct
 		if sum, answers := r.served(); seg.steady != nil && !over {
 			seg.steady.add(float64(sum-before) / float64(max(1, answers-answersBefore)))
 		}
-		if slice = now; !last && !over && (to-seg.start)%time.Second != 0 {
+		if slice = now; !last && !over && (to-seg.start)%second != 0 {
 			continue
 		}
 		clock := r.readGenerator()
@@ -255,7 +264,7 @@ func (r *run) segment(ctx context.Context, seg *phaseSegment, done <-chan struct
 			r.finishEvents(ctx, seg, over && failed == nil)
 		}
 		shown := r.second(seg, tick, now, clock, last)
-		if last || over || to-from > interval-time.Second/2 {
+		if last || over || to-from > interval-second/2 {
 			if err := r.report(seg, from, tick, now, shown.Interval); failed == nil {
 				failed = err
 			}
@@ -264,8 +273,9 @@ func (r *run) segment(ctx context.Context, seg *phaseSegment, done <-chan struct
 			}
 			n++
 		}
-		if r.o.Progress != nil {
+		if r.o.Progress != nil && (last || over || to-progress > time.Second-second/2) {
 			r.o.Progress(shown)
+			progress = to
 		}
 		if failed == nil {
 			failed = r.dead(now, shown)

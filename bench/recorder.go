@@ -24,6 +24,7 @@ type tally struct {
 	// Of an open loop: how long operations waited until a worker was free, if none was when they were due; and how late
 	// the others left.
 	waited, late results.Distribution
+	nodes        []nodeTally // by nodeID, if the target is a cluster
 	// held is how many operations the worker had taken up that had not ended, at its last word; -1 without one.
 	held int64
 }
@@ -87,6 +88,14 @@ func (o *opTally) censor(service, response time.Duration) {
 	}
 }
 
+// times returns what percentiles are those of: response times in an open loop, else service times.
+func (o *opTally) times() results.Distribution {
+	if o.response == (results.Distribution{}) {
+		return o.service
+	}
+	return o.response
+}
+
 // merge adds another tally's figures to this one, without held.
 func (t *tally) merge(from *tally) {
 	for i := range from.ops {
@@ -104,6 +113,9 @@ func (t *tally) merge(from *tally) {
 	t.late.Merge(from.late)
 	t.waited.Merge(from.waited)
 	t.dropped += from.dropped
+	for id := range from.nodes {
+		t.node(nodeID(id)).merge(&from.nodes[id])
+	}
 	t.stuck += from.stuck
 }
 
@@ -126,6 +138,7 @@ func (t *tally) reset() {
 	t.late.Reset()
 	t.waited.Reset()
 	clear(t.errors)
+	clear(t.nodes)
 	t.answers, t.serviceSum, t.stuck = 0, 0, 0
 	t.moved, t.asked, t.resent, t.begun, t.dropped, t.held = 0, 0, 0, 0, 0, -1
 }

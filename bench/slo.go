@@ -126,10 +126,7 @@ func (t sloTerm) check(all *opTally) (got string, holds bool) {
 		share := float64(bad) / float64(max(1, answered+bad))
 		got, order = fmt.Sprintf("%.3g %% without a good answer", 100*share), cmp.Compare(share, t.share)
 	} else {
-		times := all.response
-		if times == (results.Distribution{}) {
-			times = all.service
-		}
+		times := all.times()
 		if times.Waited() == nil {
 			return "no answer", false
 		}
@@ -137,4 +134,36 @@ func (t sloTerm) check(all *opTally) (got string, holds bool) {
 		order = cmp.Compare(times.AtMost(t.percentile), t.time)
 	}
 	return got, order < 0 || order == 0 && t.orEqual
+}
+
+// held says whether the groups have held the SLO of the run in the segment that has just ended.
+func (r *run) held() *results.SLO {
+	var broken []string
+	for _, g := range r.groups {
+		if why := r.o.SLO.broken(g.total.all()); why != "" {
+			broken = append(broken, r.named(g)+why)
+		}
+	}
+	return &results.SLO{Text: r.o.SLO.String(), Broken: strings.Join(broken, "; ")}
+}
+
+// scarce warns of percentiles of the SLO that rest on a few operations.
+func (r *run) scarce() (out []string) {
+	name, want := r.o.SLO.needs()
+	for _, g := range r.groups {
+		answered, censored := g.total.all().times().Count()
+		if due := answered + censored; due < int64(want) {
+			out = append(out, fmt.Sprintf("%s%s of the SLO is that of %s; %d beyond it take %s", r.named(g), name,
+				results.Plural(due, "operation"), beyond, results.Count(int64(want))))
+		}
+	}
+	return out
+}
+
+// named returns the name of a group for the front of a line, "" if there is only one.
+func (r *run) named(g *loadGroup) string {
+	if len(r.groups) == 1 {
+		return ""
+	}
+	return "group " + g.o.Name + ": "
 }

@@ -178,6 +178,13 @@ func (t *target) addr(id nodeID) string {
 	return t.addrs[id]
 }
 
+// nodes returns the addresses of all nodes by their IDs.
+func (t *target) nodes() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.addrs)
+}
+
 // members returns the addresses of all nodes of the target.
 func (t *target) members() []string {
 	t.mu.Lock()

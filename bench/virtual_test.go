@@ -434,7 +434,7 @@ func TestLongRun(t *testing.T) {
 		time.Second: time.Second, time.Hour: time.Second, time.Hour + 1: 2 * time.Second, 2 * time.Hour: 2 * time.Second,
 		maxDuration: 168 * time.Second, 0: time.Second,
 	} {
-		if got := (&phaseSegment{length: length}).intervalOf(); got != want {
+		if got := new(run).intervalOf(&phaseSegment{length: length}); got != want {
 			t.Errorf("intervals of %s in %s, want %s", got, length, want)
 		}
 	}
@@ -810,7 +810,7 @@ func TestReplayStalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory(func(at time.Duration) time.Duration {
 			if at >= 2*time.Second {
-				return silence
+				return endless
 			}
 			return time.Millisecond
 		})

@@ -67,6 +67,7 @@ type sentOp struct {
 	// redirection was an ASK.
 	redirect  nodeID
 	asking    bool
+	node      nodeID // to which it was sent last
 	redirects uint8
 	miss      bool
 	number    int64    // the last reply, if that was an integer
@@ -191,7 +192,10 @@ func (w *worker) send() {
 func (w *worker) closed() {
 	left, size := math.MaxInt, w.batchSize(w.group.o.Pipeline, w.group.src.RequestBytes())
 	if n := w.group.o.Operations; n > 0 {
-		left, size = n, w.group.o.Pipeline
+		left, size = n/w.group.o.Clients, w.group.o.Pipeline
+		if w.number < n%w.group.o.Clients {
+			left++
+		}
 	}
 	for left > 0 && !w.run.stopped() && !w.run.ending.Load() {
 		w.enter()
@@ -368,7 +372,7 @@ func (w *worker) flush() {
 			p.failure, p.done = failure, w.run.now()
 			continue
 		}
-		if len(c.queue) == 0 {
+		if p.node = c.node; len(c.queue) == 0 {
 			w.active = append(w.active, c)
 		}
 		if p.asking {
@@ -413,7 +417,11 @@ func (w *worker) receive(c *loadConn) {
 			w.refused(p, i, rep.text)
 			continue
 		}
-		c.failures = 0
+		if c.failures = 0; c.readAt != c.heard {
+			c.heard = c.readAt
+			w.run.silence.hear(c.readAt)
+			c.silence.hear(c.readAt)
+		}
 		switch rep.kind {
 		case ':':
 			p.number, _ = strconv.ParseInt(string(rep.text), 10, 64)
@@ -573,7 +581,7 @@ func (w *worker) conn(id nodeID) *loadConn {
 		w.conns = append(w.conns, nil)
 	}
 	if w.conns[id] == nil {
-		w.conns[id] = &loadConn{epoch: w.run.epoch, timeout: w.run.o.Timeout}
+		w.conns[id] = &loadConn{epoch: w.run.epoch, timeout: w.run.o.Timeout, node: id, silence: w.run.silenceOf(id)}
 	}
 	return w.conns[id]
 }
@@ -607,6 +615,9 @@ func (w *worker) count() {
 				t.stuck++
 			}
 			continue
+		}
+		if p.sent > 0 && w.run.target.table.Load() != nil {
+			t.countNode(p)
 		}
 		service, response := time.Duration(-1), time.Duration(-1)
 		if p.sent > 0 || p.failure == "" {

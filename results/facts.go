@@ -83,6 +83,7 @@ func factsOf(h *Header, add func(section, name, value string)) {
 		add(loadFacts, name("contents"), g.Content.String())
 		add(loadFacts, name("rate"), rate)
 		add(loadFacts, name("clients"), number(g.Clients))
+		add(loadFacts, name("operations"), number(g.Operations))
 		add(loadFacts, name("pipeline"), number(g.Pipeline))
 		add(loadFacts, name("a pipeline goes to"), g.placement())
 		add(loadFacts, name("records"), number(int(g.Records)))

@@ -80,6 +80,9 @@ func (s *Summary) Figures(h *Header) (out []Figure) {
 			add("unanswered", "/op", Counted, Lower, float64(g.Total.Unanswered)/float64(due))
 		}
 	}
+	if s.NoAnswer > 0 {
+		out = append(out, Figure{Name: "no answer for", Unit: "us", Kind: Timed, Better: Lower, Value: float64(s.NoAnswer)})
+	}
 	return append(out, s.Work.Figures(ops)...)
 }
 

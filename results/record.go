@@ -52,9 +52,10 @@ type ClientGroup struct {
 	Keys       string   `json:"keys"`              // the distribution of keys
 	Clients    int      `json:"clients"`
 	Pipeline   int      `json:"pipeline"`
-	OneNode    bool     `json:"one_node,omitempty"` // the operations of a pipeline go to one node of a cluster
-	OneSlot    bool     `json:"one_slot,omitempty"` // they are about keys of one slot
-	Rate       string   `json:"rate"`               // of all clients of the group together; "" for a closed loop
+	Operations int      `json:"operations,omitempty"` // of all clients together; 0 is as many as the time allows
+	OneNode    bool     `json:"one_node,omitempty"`   // the operations of a pipeline go to one node of a cluster
+	OneSlot    bool     `json:"one_slot,omitempty"`   // they are about keys of one slot
+	Rate       string   `json:"rate"`                 // of all clients of the group together; "" for a closed loop
 	Records    uint64   `json:"records"`
 	Elements   int      `json:"elements,omitempty"` // elements of a record that is a collection
 	ValueBytes string   `json:"value_bytes"`        // sizes of values, "" if nothing has a value
@@ -359,6 +360,39 @@ type Summary struct {
 	FirstErrors map[string]string `json:"first_errors,omitempty"`
 	// Curve has the rates that a run tried, where it tried several.
 	Curve *Curve `json:"curve,omitempty"`
+	// NoAnswer is the longest time in the measured part, in us, in which no operation of any group had a good answer.
+	NoAnswer int64 `json:"no_answer_us,omitempty"`
+	// Nodes are the figures of the nodes of a cluster over the measured part.
+	Nodes []NodeStats `json:"nodes,omitempty"`
+	// SLO says what the measured part had to hold, nil for nothing. A curve has an SLO of its own.
+	SLO *SLO `json:"slo,omitempty"`
+}
+
+// NodeStats are the figures of one node of a cluster. An operation belongs to the node that it was sent to last.
+type NodeStats struct {
+	Addr       string  `json:"addr"`
+	Slots      int     `json:"slots"` // that it served in the end
+	PerSecond  float64 `json:"per_second"`
+	Count      int64   `json:"count"` // answered without error
+	Errors     int64   `json:"errors"`
+	Unanswered int64   `json:"unanswered"` // sent, without an answer in time
+	Mean       float64 `json:"service_mean_us"`
+	Max        int64   `json:"service_max_us"` // of the answers
+	NoAnswer   int64   `json:"no_answer_us"`   // the longest time without a good answer
+}
+
+// SLO is what the measured part of a run had to hold, and whether it did.
+type SLO struct {
+	Text   string `json:"text"`             // as the user wrote it, with the bound of errors
+	Broken string `json:"broken,omitempty"` // which conditions did not hold, "" if all did
+}
+
+// String says whether the SLO held.
+func (s *SLO) String() string {
+	if s.Broken == "" {
+		return "SLO " + s.Text + ": holds"
+	}
+	return "SLO " + s.Text + ": does not hold: " + s.Broken
 }
 
 // Measured reports whether the run came as far as to have figures.

@@ -18,7 +18,7 @@ func PrintTable(w io.Writer, h Header, s Summary) error {
 	if settings := h.inForce(); settings != "" && !h.Cluster.InProcess {
 		lines = append(lines, "settings in force: "+settings)
 	}
-	lines = append(lines, s.caveats()...)
+	lines = append(lines, s.Caveats()...)
 	if s.Curve != nil {
 		lines = append(append(lines, s.Curve.lines()...), "")
 	}
@@ -52,6 +52,9 @@ func PrintTable(w io.Writer, h Header, s Summary) error {
 		if len(s.Groups) > 1 {
 			lines = append(lines, "")
 		}
+	}
+	if len(s.Nodes) > 0 {
+		lines = slices.Concat(lines, []string{""}, Align(s.NodeRows(), 1), []string{""})
 	}
 	lines = slices.Concat(lines, s.Notes(&h), s.events())
 	_, err := io.WriteString(w, strings.Join(lines, "\n")+"\n")
@@ -93,6 +96,16 @@ func (g *GroupSummary) Rows(open bool) [][]string {
 		rows = append(rows,
 			slices.Concat([]string{op.Name, "response"}, counts, latencies(op.Response)),
 			slices.Concat([]string{"", "service"}, make([]string, len(counts)), latencies(&op.Service)))
+	}
+	return rows
+}
+
+// NodeRows returns the table of the nodes of a cluster, with its heading.
+func (s *Summary) NodeRows() [][]string {
+	rows := [][]string{{"node", "slots", "ops/s", "count", "errors", "unanswered", "mean", "max", "no answer for"}}
+	for _, n := range s.Nodes {
+		rows = append(rows, []string{n.Addr, Count(int64(n.Slots)), Count(int64(n.PerSecond + 0.5)), Count(n.Count),
+			Count(n.Errors), Count(n.Unanswered), Micros(int64(n.Mean + 0.5)), Micros(n.Max), Micros(n.NoAnswer)})
 	}
 	return rows
 }
@@ -340,6 +353,12 @@ func (s *Summary) Notes(h *Header) []string {
 	if s.Seconds > 0 || s.Curve == nil {
 		add("measured: %.1f s after %s of warm-up, seed %d", s.Seconds, warmup.Round(time.Millisecond), h.Seed)
 	}
+	if s.NoAnswer > 0 {
+		add("no answer for %s at the longest", Micros(s.NoAnswer))
+	}
+	if s.SLO != nil && s.SLO.Broken == "" {
+		add("%s", s.SLO)
+	}
 	if g := s.Generator; g != (GeneratorLoad{}) {
 		add("%s", g.line(*h))
 	}
@@ -354,13 +373,16 @@ func (s *Summary) Notes(h *Header) []string {
 	return out
 }
 
-// caveats returns what a reader must know before the figures: how the run ended, and its warnings.
-func (s *Summary) caveats() (out []string) {
+// Caveats returns what a reader must know before the figures: how the run ended, and its warnings.
+func (s *Summary) Caveats() (out []string) {
 	if s.Failure != "" {
 		out = append(out, "failed: "+s.Failure)
 	}
 	if s.Interrupted {
 		out = append(out, "interrupted: the figures cover the part that ran")
+	}
+	if s.SLO != nil && s.SLO.Broken != "" {
+		out = append(out, s.SLO.String())
 	}
 	for _, w := range s.Warnings {
 		out = append(out, "warning: "+w)

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -18,6 +21,7 @@ import (
 	"neokv.dev/neokv/settings"
 	"neokv.dev/profiles"
 	"neokv.dev/results"
+	"neokv.dev/results/compare"
 	"neokv.dev/workloads"
 )
 
@@ -42,6 +46,10 @@ type benchFlags struct {
 	findMax, curve bool
 	slo            string
 	step, maxStep  time.Duration
+
+	runs, operations int
+	loadOnly, noLoad bool
+	interval         time.Duration
 }
 
 func benchCommand(p process) *cobra.Command {
@@ -67,6 +75,7 @@ keeps what was measured. A workload is one of these, which neokv workloads descr
   neokv bench --rate 20000 --set engine.memtable_size=256MiB
   neokv bench --rate 10000 --group 'name=slow workload=ycsb-e clients=1 rate=poisson 5'
   neokv bench --rate 5000 --at '10s rate 20000' --at '20s FLUSHALL'
+  neokv bench --rate 5000 --slo 'p99<5ms,errors<0.1%' --runs 5
   neokv bench --find-max --slo 'p99<5ms,errors<0.1%'
   neokv bench --curve
   neokv bench --workload ycsb-d --verify
@@ -96,11 +105,19 @@ keeps what was measured. A workload is one of these, which neokv workloads descr
 		"find the highest rate that holds --slo, and measure at it; --rate says where to begin")
 	flags.BoolVar(&f.curve, "curve", false,
 		"latencies at twelve rates up to 1.2 times what a closed loop gives, or at those of --rate 'steps ...'")
-	flags.StringVar(&f.slo, "slo", "", "`conditions` that a rate must hold: "+bench.SLOForms)
+	flags.StringVar(&f.slo, "slo", "", "`conditions` that a rate must hold with --find-max and --curve, and the run without "+
+		"them, else the exit status is 3: "+bench.SLOForms)
 	flags.DurationVar(&f.step, "step", 0,
 		"how long --find-max and --curve try a rate at least (default 3s); a step goes on until ten operations lie "+
 			"beyond the highest percentile of --slo")
 	flags.DurationVar(&f.maxStep, "max-step", 0, "how long a step may last at most (default 1m0s)")
+	flags.IntVar(&f.runs, "runs", 1, "repeat all of it, each time with a seed of its own, and print how far the figures spread")
+	flags.IntVar(&f.operations, "operations", 0, "send so many operations in a closed loop, all clients of a group together, "+
+		"without a warm-up, and for --duration at most if that is given")
+	flags.BoolVar(&f.loadOnly, "load-only", false, "insert the records and send nothing else")
+	flags.BoolVar(&f.noLoad, "no-load", false, "insert no records: an earlier run of the same load has")
+	flags.DurationVar(&f.interval, "interval", 0,
+		"how long the intervals of the result file are, from 10ms (default 1s, or longer in runs of more than an hour)")
 	for _, name := range []string{"workload", "clients", "pipeline", "rate", "duration", "warmup", "records",
 		"elements",
 		"value-size", "seed"} {
@@ -118,12 +135,30 @@ func (f *benchFlags) run(c *cobra.Command, p process) (err error) {
 		return err
 	}
 	path := cmp.Or(f.out, results.DefaultPath(cmp.Or(f.replay, r.Load.Workload), time.Now()))
+	if f.runs > 1 {
+		return f.repeat(c, p, r, config, o, path)
+	}
 	if err := f.spare(path); err != nil {
 		return err
 	}
+	h, s, err := f.once(c, p, r, config, o, path)
+	if h.Format != 0 {
+		err = errors.Join(results.PrintTable(p.stdout, h, s), err)
+		fmt.Fprintln(p.stdout, path)
+	}
+	if err == nil {
+		err = verdict(s)
+	}
+	return err
+}
+
+// once boots a cluster, unless --target names a running one, and sends the load once. The header has no format if
+// nothing was recorded.
+func (f *benchFlags) once(c *cobra.Command, p process, r *profiles.Resolved, config neokv.Config, o bench.Options,
+	path string) (h results.Header, s results.Summary, err error) {
 	out, err := results.Create(path)
 	if err != nil {
-		return err
+		return h, s, err
 	}
 	defer func() {
 		err = errors.Join(err, out.Close())
@@ -137,7 +172,7 @@ func (f *benchFlags) run(c *cobra.Command, p process) (err error) {
 		config.Seed = o.Seed
 		defer limitHeap(os.Getenv, config)()
 		if cluster, err = boot(c.Context(), config); err != nil {
-			return err
+			return h, s, err
 		}
 		f.inject = cluster.Inject
 		stop := watch(cluster, p)
@@ -149,14 +184,15 @@ func (f *benchFlags) run(c *cobra.Command, p process) (err error) {
 	}
 	if cluster == nil {
 		if f.inject, err = faultsByControl(c.Context(), p, o); err != nil {
-			return err
+			return h, s, err
 		}
 		defer tuneGenerator(os.Getenv, onThisMachine(c.Context(), o.Targets))()
 	}
 	if o.Header, err = header(c, cluster, r); err != nil {
-		return err
+		return h, s, err
 	}
-	return load(c.Context(), p, f.plain, o, out, path)
+	s, err = load(c.Context(), p, f.plain, o, out)
+	return out.Header(), s, err
 }
 
 // parse turns the flags into what to boot and what to send. Its error names everything that is wrong with them.
@@ -169,7 +205,9 @@ func (f *benchFlags) parse(c *cobra.Command, p process) (r *profiles.Resolved, c
 		wrong[1] = f.check(settings.Settings{Cluster: settings.ClusterKnobs{Stores: 1}})
 	}
 	targets, err := f.targets(c)
-	wrong[2] = err
+	if wrong[2] = err; f.runs < 1 || f.runs > maxRuns {
+		wrong[2] = errors.Join(err, &usageError{fmt.Sprintf("--runs %d: want 1 to %d", f.runs, maxRuns)})
+	}
 	if r != nil {
 		if o, wrong[3] = f.options(c, r.Load); wrong[3] == nil {
 			if targets == nil {
@@ -186,6 +224,9 @@ func (f *benchFlags) parse(c *cobra.Command, p process) (r *profiles.Resolved, c
 	return r, config, o, errors.Join(wrong[:]...)
 }
 
+// maxRuns bounds --runs.
+const maxRuns = 1000
+
 // workloadList lists the workloads for the help.
 func workloadList() string {
 	lines := []string{" "}
@@ -200,28 +241,19 @@ func workloadList() string {
 	return strings.Join(lines, "\n")
 }
 
-// load sends the load and prints the result, also of a run that failed or was interrupted.
-func load(ctx context.Context, p process, plain bool, o bench.Options, out *results.RecordWriter,
-	path string) error {
+// load sends the load. The summary is also that of a run that failed or was interrupted.
+func load(ctx context.Context, p process, plain bool, o bench.Options, out *results.RecordWriter) (results.Summary, error) {
 	show := newDisplay(ctx, p, plain)
 	o.Progress = func(t bench.Tick) { show.tick(out.Header(), t) }
 	s, err := func() (results.Summary, error) {
 		defer show.end() // also if the run panics
 		return bench.Run(ctx, o, out)
 	}()
-	if out.Header().Format != 0 {
-		if err := results.PrintTable(p.stdout, out.Header(), s); err != nil {
-			return err
-		}
-		if _, err := fmt.Fprintln(p.stdout, path); err != nil {
-			return err
-		}
-	}
 	switch {
 	case errors.As(err, new(*bench.OptionsError)):
-		return &usageError{err.Error()}
+		return s, &usageError{err.Error()}
 	case err == nil && s.Interrupted:
-		return errors.New("interrupted")
+		return s, errors.New("interrupted")
 	}
 	switch {
 	case err == nil && !s.Succeeded():
@@ -234,7 +266,53 @@ func load(ctx context.Context, p process, plain bool, o bench.Options, out *resu
 			err = errors.Join(err, fmt.Errorf("at %.1f s %s: %s", e.At, e.Do, e.Error))
 		}
 	}
-	return err
+	return s, err
+}
+
+// verdict returns the error of a run that went well and did not hold its SLO.
+func verdict(s results.Summary) error {
+	if s.SLO == nil || s.SLO.Broken == "" {
+		return nil
+	}
+	return &statusError{statusBroken, s.SLO.String()}
+}
+
+// repeat sends the load several times, each to a file of its own, and prints how far the figures spread.
+func (f *benchFlags) repeat(c *cobra.Command, p process, r *profiles.Resolved, config neokv.Config, o bench.Options,
+	path string) error {
+	var paths []string
+	var wrong []error
+	ext := filepath.Ext(path)
+	for i := range f.runs {
+		paths = append(paths, fmt.Sprintf("%s-%0*d%s", strings.TrimSuffix(path, ext), len(strconv.Itoa(f.runs)), i+1, ext))
+		wrong = append(wrong, f.spare(paths[i]))
+	}
+	if err := errors.Join(wrong...); err != nil {
+		return err
+	}
+	var done []results.ResultFile
+	var failed error
+	for i, path := range paths {
+		fmt.Fprintf(p.stderr, "neokv: run %d of %d\n", i+1, f.runs)
+		o := o
+		o.Seed += uint64(i)
+		h, s, err := f.once(c, p, r, config, o, path)
+		if h.Format != 0 {
+			done = append(done, results.ResultFile{Name: path, Result: &results.Result{Header: h, Summary: &s}})
+		}
+		if failed = err; failed != nil {
+			break
+		}
+	}
+	if len(done) > 0 {
+		failed = errors.Join(failed, compare.PrintSpread(p.stdout, done))
+	}
+	broken := slices.DeleteFunc(slices.Clone(done), func(f results.ResultFile) bool { return verdict(*f.Result.Summary) == nil })
+	if failed != nil || len(broken) == 0 {
+		return failed
+	}
+	return &statusError{statusBroken, fmt.Sprintf("SLO %s: does not hold in %d of %s", o.SLO, len(broken),
+		results.Plural(int64(len(done)), "run"))}
 }
 
 // targets returns the addresses of --target, nil without it. It refuses flags about a cluster to boot beside --target.

@@ -265,10 +265,11 @@ func TestBenchRefuses(t *testing.T) {
 			`group nope: workload "nope": unknown`, "group b: clients: 0, want 1 to 10000",
 			"group b: another group has that name, too",
 		}},
-		{[]string{"--at", "5s kill 1", "--at", "soon FLUSHALL", "--schedule", "bad.yaml", "--slo", "p99>1s"}, []string{
+		{[]string{"--at", "5s kill 1", "--at", "soon FLUSHALL", "--schedule", "bad.yaml", "--slo", "p99>1s", "--step",
+			"5s"}, []string{
 			`at "soon FLUSHALL": time "soon"`,
 			`bad.yaml:3: time ""`, `slo "p99>1s": want pN<TIME`,
-			"--slo, --step and --max-step are for --find-max and --curve",
+			"--step and --max-step are for --find-max and --curve",
 		}},
 		{[]string{"--at", "5s kill", "--at", "6s kill 1,9", "--at", "7s disk 2 hung", "--at", "8s split 1 16384"}, []string{
 			`at 5s fault "kill": no stores`, `at 6s fault "kill 1,9": there is no store 9; want 1 to 3`,

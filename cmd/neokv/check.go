@@ -453,16 +453,13 @@ func (f *checkFlags) keep(b *gate.Baseline, t *gate.Timed, o *gate.Outcome, h re
 	return history.Append(f.history, entries...)
 }
 
-// Exit status of check.
-const (
-	statusRegression   = 3
-	statusInconclusive = 4
-)
+// statusInconclusive is an exit status of check.
+const statusInconclusive = 4
 
 func (f *checkFlags) status(o *gate.Outcome) error {
 	switch {
 	case o.Verdict == gate.Regression:
-		return &statusError{statusRegression, "check: regression"}
+		return &statusError{statusBroken, "check: regression"}
 	case o.Verdict == gate.Inconclusive && f.inconclusive == "fail":
 		return &statusError{statusInconclusive, "check: inconclusive"}
 	}

@@ -52,7 +52,7 @@ func TestCheckCounts(t *testing.T) {
 	}
 	got = neokvRun(t, os.Environ(), append(args, "--env", "NEOKV_RAFT_BATCH_MAX_OPS=1", "--format", "table", "--junit",
 		"check.xml", "--summary", "check.md")...)
-	if got.status != statusRegression || !strings.Contains(got.stdout, "small: Raft entries") ||
+	if got.status != statusBroken || !strings.Contains(got.stdout, "small: Raft entries") ||
 		!strings.HasPrefix(got.stdout, "regression: ") || got.stderr == "" ||
 		!strings.Contains(got.stdout, "check --renew baseline.json") {
 		t.Errorf("an entry for each write: %+v", got)
@@ -110,7 +110,7 @@ func TestCheckElsewhere(t *testing.T) {
 		t.Errorf("the same build: %+v", got)
 	}
 	got = neokvRun(t, os.Environ(), append(args, "--env", "NEOKV_RAFT_BATCH_MAX_OPS=1")...)
-	if got.status != statusRegression || !strings.Contains(got.stdout, "small: Raft entries") {
+	if got.status != statusBroken || !strings.Contains(got.stdout, "small: Raft entries") {
 		t.Errorf("an entry for each write: %+v", got)
 	}
 	got = neokvRun(t, os.Environ(), "check", "--baseline", "baseline.json", "--budget", "1s")
@@ -183,7 +183,7 @@ func TestCheckStatus(t *testing.T) {
 		want         int
 	}{
 		{gate.Pass, "fail", statusDone}, {gate.Inconclusive, "pass", statusDone},
-		{gate.Inconclusive, "fail", statusInconclusive}, {gate.Regression, "pass", statusRegression},
+		{gate.Inconclusive, "fail", statusInconclusive}, {gate.Regression, "pass", statusBroken},
 	} {
 		f := checkFlags{inconclusive: x.inconclusive}
 		if got := exitStatus(&strings.Builder{}, f.status(&gate.Outcome{Verdict: x.verdict})); got != x.want {

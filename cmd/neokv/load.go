@@ -31,9 +31,10 @@ func (f *benchFlags) options(c *cobra.Command, l profiles.LoadKnobs) (bench.Opti
 	o := bench.Options{Duration: l.Duration, Seed: l.Seed, Verify: f.verify,
 		Inject: func(ctx context.Context, x fault.Fault) (string, error) { return f.inject(ctx, x) }}
 	o.Warmup, o.WarmupAuto, _ = profiles.ParseWarmup(l.Warmup) // the settings have been checked
+	o.Interval = f.interval
 	first := bench.GroupOptions{
 		Workload: l.Workload, Clients: l.Clients, Pipeline: l.Pipeline, Records: uint64(l.Records),
-		Elements: l.Elements, ValueSize: int(l.ValueSize),
+		Elements: l.Elements, ValueSize: int(l.ValueSize), Operations: f.operations,
 	}
 	first.Rate, _ = bench.ParsePace(l.Rate)
 	err := parseSlots(&first, f.pipelineSlots)
@@ -73,13 +74,33 @@ func (f *benchFlags) options(c *cobra.Command, l profiles.LoadKnobs) (bench.Opti
 	if f.slo != "" {
 		s, err := bench.ParseSLO(f.slo)
 		complain(err)
-		if o.Search != nil {
+		if o.SLO = s; o.Search != nil {
 			o.Search.SLO = s
 		}
 	}
+	if changed := c.Flags().Changed; changed("operations") {
+		wrong.check(f.operations > 0, "--operations %d: want 1 or more", f.operations)
+		wrong.check(!changed("warmup"), "--operations sends them from the beginning; --warmup is for runs of some time")
+		if !changed("duration") {
+			o.Duration = 0
+		}
+	}
+	switch {
+	case f.loadOnly && f.noLoad:
+		wrong.check(false, "--load-only and --no-load exclude each other")
+	case f.loadOnly:
+		for _, name := range []string{"find-max", "curve", "verify", "replay", "slo", "operations", "rate", "duration",
+			"warmup", "at", "schedule"} {
+			wrong.check(!c.Flags().Changed(name), "--load-only sends nothing but the records; --%s is for what follows", name)
+		}
+		o.Load, o.Warmup, o.WarmupAuto = bench.LoadAlone, 0, false
+	case f.noLoad:
+		wrong.check(f.target != "" || c.Flags().Changed("dir"),
+			"--no-load: a cluster that is booted for this run has no records; want --target or --dir")
+		o.Load = bench.LoadedBefore
+	}
 	wrong.check(!f.findMax || !f.curve, "--find-max and --curve exclude each other")
-	wrong.check(o.Search != nil || f.slo == "" && f.step == 0 && f.maxStep == 0,
-		"--slo, --step and --max-step are for --find-max and --curve")
+	wrong.check(o.Search != nil || f.step == 0 && f.maxStep == 0, "--step and --max-step are for --find-max and --curve")
 	wrong.check(!f.findMax || f.slo != "", "--find-max: want --slo, %s", bench.SLOForms)
 	return o, errors.Join(wrong...)
 }

@@ -123,6 +123,9 @@ func problems(r *results.Result) []string {
 		if s.Interrupted {
 			out = append(out, "interrupted: the figures cover the part that ran")
 		}
+		if s.SLO != nil && s.SLO.Broken != "" {
+			out = append(out, s.SLO.String())
+		}
 	}
 	if why := r.Header.NotDurable(); why != "" {
 		out = append(out, "not durable: "+why+", so a power failure takes acknowledged writes away")
