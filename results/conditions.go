@@ -17,8 +17,8 @@ type NamedValue struct {
 	Value string `json:"value"`
 }
 
-// Conditions returns what a reader must know of a run before its figures mean anything. Headers have the same conditions
-// in the same order; a value that is not known is empty.
+// Conditions returns what a reader must know of a run before its figures mean anything. Headers have the same
+// conditions in the same order; a value that is not known is empty.
 func (h *Header) Conditions() []NamedValue {
 	measured := "to the end of the work"
 	if h.Duration > 0 {

@@ -17,8 +17,8 @@ type Fact struct {
 	Differ  bool     // in a way that a comparison must know
 }
 
-// OfLoad reports whether the fact is about what was sent. Results that differ in such a fact are of different loads. How
-// long a run took, and with which seed, is not among these facts.
+// OfLoad reports whether the fact is about what was sent. Results that differ in such a fact are of different loads.
+// How long a run took, and with which seed, is not among these facts.
 func (f *Fact) OfLoad() bool {
 	return f.Section == loadFacts && !slices.Contains([]string{"duration", "warm-up", "seed", "command"}, f.Name)
 }

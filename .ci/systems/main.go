@@ -1,5 +1,5 @@
-// Systems checks the types of all packages of a module and of their tests as the compilers for other systems see them: a
-// system call that only Linux has is found. A build would compile hundreds of packages of others; of those only the
+// Systems checks the types of all packages of a module and of their tests as the compilers for other systems see them:
+// a system call that only Linux has is found. A build would compile hundreds of packages of others; of those only the
 // declarations are read here.
 package main
 

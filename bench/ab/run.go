@@ -40,8 +40,8 @@ type Plan struct {
 	Void     func(round int, why string)
 }
 
-// order draws the order of the arms in a round. The test of compare rests on that: if the arms do not differ, each block
-// of a round is as likely to be B's as the others, whatever the machine does.
+// order draws the order of the arms in a round. The test of compare rests on that: if the arms do not differ, each
+// block of a round is as likely to be B's as the others, whatever the machine does.
 func (p *Plan) order(round int) []compare.Side {
 	sides := []compare.Side{compare.SideA, compare.SideB}
 	if p.Control {

@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// holdPeriod is how long a stop of Hold and the time until the next one take together. It is long beside what the system
-// takes to stop a process, and short beside what is measured.
+// holdPeriod is how long a stop of Hold and the time until the next one take together. It is long beside what the
+// system takes to stop a process, and short beside what is measured.
 const holdPeriod = 20 * time.Millisecond
 
-// Hold stops all processes of the target for a share of the time, again and again, from outside, until release is called.
-// Then they run on, and release returns for which share of the time they were stopped.
+// Hold stops all processes of the target for a share of the time, again and again, from outside, until release is
+// called. Then they run on, and release returns for which share of the time they were stopped.
 func (r *Running) Hold(share float64) (release func() (held float64, err error), err error) {
 	if len(r.children) == 0 {
 		return nil, fmt.Errorf("hold %s: this process has not started it", r.what)

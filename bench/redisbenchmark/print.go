@@ -51,7 +51,8 @@ func (f *Findings) Print(w io.Writer, format string) error {
 	return err
 }
 
-// conclusion says in a sentence in which tests of redis-benchmark NeoKV has the higher rate, and in which the lower one.
+// conclusion says in a sentence in which tests of redis-benchmark NeoKV has the higher rate, and in which the lower
+// one.
 func (p *Pair) conclusion() string {
 	const most = 4
 	var higher, lower, rest []string

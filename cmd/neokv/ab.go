@@ -277,8 +277,8 @@ func (f *abFlags) prepare(c *cobra.Command, p process, plan *ab.Plan) (done func
 	return done, nil
 }
 
-// measure runs the plan and keeps every block in a file. It returns what it has when it is interrupted, and nil if it has
-// no round.
+// measure runs the plan and keeps every block in a file. It returns what it has when it is interrupted, and nil if it
+// has no round.
 func (f *abFlags) measure(c *cobra.Command, p process, plan *ab.Plan) (run *compare.Turns, path string, err error) {
 	path = cmp.Or(f.out, results.DefaultPath(c.Name(), time.Now()))
 	file, err := os.Create(path)

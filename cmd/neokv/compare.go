@@ -102,7 +102,8 @@ func (f *pageFlags) check(inputs ...string) error {
 	return f.spare(f.out)
 }
 
-// write writes to where the flags say. Of a page that goes to a file it prints the table, too, and the name of any file.
+// write writes to where the flags say. Of a page that goes to a file it prints the table, too, and the name of any
+// file.
 func (f *pageFlags) write(p process, write func(w io.Writer, format string) error) error {
 	var text bytes.Buffer // a page that fails half-way is not written at all
 	if err := write(&text, f.format); err != nil {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestCompareOfAnEditedWorkload: a file of the same name with other contents is another load, for compare, the report and
-// a history.
+// TestCompareOfAnEditedWorkload: a file of the same name with other contents is another load, for compare, the report
+// and a history.
 func TestCompareOfAnEditedWorkload(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for name, mix := range map[string]string{
@@ -48,8 +48,8 @@ func TestCompareOfAnEditedWorkload(t *testing.T) {
 	}
 }
 
-// writeRunsOf writes result files of runs, one a minute, of each side in the order of sides. The files of a side go to a
-// folder of its name. Runs of b have twice the throughput.
+// writeRunsOf writes result files of runs, one a minute, of each side in the order of sides. The files of a side go to
+// a folder of its name. Runs of b have twice the throughput.
 func writeRunsOf(t *testing.T, sides string) {
 	t.Helper()
 	text := writeResult(t, "one.jsonl", "")

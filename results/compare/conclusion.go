@@ -72,8 +72,8 @@ func (d *Delta) losing(arm func(*Row) (lost, other float64)) *Row {
 	return nil
 }
 
-// conclude gives each row its verdict, and all of them a conclusion. have says what there is to judge by; enough returns
-// how many rounds or runs a p-value needs at least.
+// conclude gives each row its verdict, and all of them a conclusion. have says what there is to judge by; enough
+// returns how many rounds or runs a p-value needs at least.
 func (d *Delta) conclude(have string, enough func(p float64) int) {
 	slices.SortStableFunc(d.Rows, func(a, b Row) int { return cmp.Compare(d.rank(a), d.rank(b)) })
 	first := slices.IndexFunc(d.Rows, func(r Row) bool { return !r.Primary })

@@ -11,8 +11,8 @@ import (
 	"neokv.dev/results"
 )
 
-// table makes the rows of a table of figures, each with a noise of its own kind, of which some are primary. Of the first
-// B has a change.
+// table makes the rows of a table of figures, each with a noise of its own kind, of which some are primary. Of the
+// first B has a change.
 func table(r *rand.Rand, rounds, primary, others int, change float64) (rows []Row) {
 	for i := range primary + others {
 		n := noises[i%len(noises)]

@@ -125,7 +125,8 @@ func (r *Turns) Compare() *Delta {
 	return d
 }
 
-// CheckPrimary returns an error, once the first round is complete, if a user named a figure that none of its blocks has.
+// CheckPrimary returns an error, once the first round is complete, if a user named a figure that none of its blocks
+// has.
 func (r *Turns) CheckPrimary() error {
 	if r.Header.Primary == nil || len(r.Blocks) > 3 {
 		return nil

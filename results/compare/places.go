@@ -11,8 +11,8 @@ import (
 // turn has what the arms of a round have of a figure: first B, then A, then the copy of A if there is one.
 type turn []float64
 
-// places are scores of arms that took turns, a slice per round, in the order of a turn. Which arm a block belongs to was
-// drawn at random. So if the arms do not differ, each of a round's scores is as likely to be B's as any other,
+// places are scores of arms that took turns, a slice per round, in the order of a turn. Which arm a block belongs to
+// was drawn at random. So if the arms do not differ, each of a round's scores is as likely to be B's as any other,
 // whatever the noise is like and however blocks depend on each other. The sum of B's scores then has a distribution
 // that follows from the scores alone (Fisher, The Design of Experiments, section 21).
 type places [][]int
@@ -27,9 +27,9 @@ func placesInRounds(turns []turn) (out places) {
 }
 
 // alignedRanks scores each arm by its rank among all blocks, where each block is taken against the median of its round
-// (Hodges and Lehmann, Annals of Mathematical Statistics 1962). The median and not the mean, since one block that is far
-// off would move its whole round. With two arms that makes Wilcoxon's signed-rank test. B counts as if its values were
-// less by shift.
+// (Hodges and Lehmann, Annals of Mathematical Statistics 1962). The median and not the mean, since one block that is
+// far off would move its whole round. With two arms that makes Wilcoxon's signed-rank test. B counts as if its values
+// were less by shift.
 func alignedRanks(turns []turn, shift float64) (out places) {
 	var all, sorted []float64
 	for _, t := range turns {
@@ -133,8 +133,8 @@ func (p places) upper(steps int) float64 {
 	return varied.exact(sum, step)
 }
 
-// varied returns the rounds whose scores differ, in each of which they count from 0 on; B's sum in them; and a number of
-// which all scores are multiples.
+// varied returns the rounds whose scores differ, in each of which they count from 0 on; B's sum in them; and a number
+// of which all scores are multiples.
 func (p places) varied() (out places, sum, step int) {
 	for _, scores := range p {
 		least := slices.Min(scores)
@@ -182,9 +182,9 @@ func gcd(a, b int) int {
 	return a
 }
 
-// saddlePoint is upper by the formula of Lugannani and Rice with Daniels's second correction for sums that are multiples
-// of step (Daniels, International Statistical Review 1987, sections 4 and 6). A normal distribution would not do: where
-// noise is skewed, so are the scores, and its tails are off by half at 30 rounds.
+// saddlePoint is upper by the formula of Lugannani and Rice with Daniels's second correction for sums that are
+// multiples of step (Daniels, International Statistical Review 1987, sections 4 and 6). A normal distribution would not
+// do: where noise is skewed, so are the scores, and its tails are off by half at 30 rounds.
 func (p places) saddlePoint(sum, step float64) float64 {
 	at := sum - step/2
 	// cumulants returns the logarithm of the mean of exp(s * sum), and its first two derivatives.

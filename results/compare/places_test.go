@@ -88,8 +88,8 @@ func medianOfRatios(turns []turn) (low, high bool) {
 	return e.Interval[1] < 0, e.Interval[0] > 0
 }
 
-// TestRates: where nothing differs, each test finds a difference on each side as seldom as it should, whatever the noise
-// is like; where B differs, alignedRanks finds it at least as often as medianOfRatios on both sides together.
+// TestRates: where nothing differs, each test finds a difference on each side as seldom as it should, whatever the
+// noise is like; where B differs, alignedRanks finds it at least as often as medianOfRatios on both sides together.
 func TestRates(t *testing.T) {
 	t.Logf("seed %d, %d trials; shares found lower and higher", *seed, *trials)
 	random := rand.New(rand.NewPCG(*seed, 1))
@@ -201,8 +201,9 @@ func TestIntervals(t *testing.T) {
 	}
 }
 
-// TestRecordedBlocks: with blocks that were measured, three of one arm in each round, and dealt anew to A, B and A again,
-// each side of the test keeps its level. testdata/equal.csv is of a redis-server on a machine that other work shared.
+// TestRecordedBlocks: with blocks that were measured, three of one arm in each round, and dealt anew to A, B and A
+// again, each side of the test keeps its level. testdata/equal.csv is of a redis-server on a machine that other work
+// shared.
 func TestRecordedBlocks(t *testing.T) {
 	file, err := os.Open("testdata/equal.csv")
 	if err != nil {

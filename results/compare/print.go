@@ -86,7 +86,8 @@ func (d *Delta) PrintMarkdown(w io.Writer) error {
 	return err
 }
 
-// Lead returns the lines with which a comparison begins: the conclusion, and what a reader must know before believing it.
+// Lead returns the lines with which a comparison begins: the conclusion, and what a reader must know before believing
+// it.
 func (d *Delta) Lead() (out []string) {
 	for _, line := range []string{d.Conclusion.Text, d.Conclusion.Power, d.Next} {
 		if line != "" {
@@ -99,8 +100,8 @@ func (d *Delta) Lead() (out []string) {
 	return out
 }
 
-// SetupRows returns the conditions of a comparison, each with its name: what the sides are, what both share, and in what
-// else they differ.
+// SetupRows returns the conditions of a comparison, each with its name: what the sides are, what both share, and in
+// what else they differ.
 func (d *Delta) SetupRows() (rows []results.NamedValue) {
 	add := func(name, value string) { rows = append(rows, results.NamedValue{Name: name, Value: value}) }
 	add("A", d.A)

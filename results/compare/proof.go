@@ -13,9 +13,9 @@ import (
 	"neokv.dev/results"
 )
 
-// Proof is what rounds in which nothing differs, or B was held back, say of the conclusions of other runs of that setup.
-// Its blocks are those of one arm: in even rounds all of them are alike, in odd rounds B was stopped for a share of the
-// time.
+// Proof is what rounds in which nothing differs, or B was held back, say of the conclusions of other runs of that
+// setup. Its blocks are those of one arm: in even rounds all of them are alike, in odd rounds B was stopped for a share
+// of the time.
 type Proof struct {
 	Turns
 	Name string // of its file
@@ -80,8 +80,8 @@ const drawn = 500
 
 var planted = []float64{0.02, 0.05, 0.10}
 
-// Rates says how often conclusions from so many rounds are false, and how often they find what is there, with bounds that
-// hold in 95 of 100 proofs.
+// Rates says how often conclusions from so many rounds are false, and how often they find what is there, with bounds
+// that hold in 95 of 100 proofs.
 func (p *Proof) Rates(rounds int, primary []string) (lines []string) {
 	var equal, held []Round
 	stopped := 0.0
@@ -185,8 +185,8 @@ func verdictOf(rounds []Round, primary []string) Verdict {
 	return d.Conclusion.Verdict
 }
 
-// AtMost is the bound of Clopper and Pearson: the probability of what came k times in n trials at which only one of twenty
-// series has as few. It is 1 without trials.
+// AtMost is the bound of Clopper and Pearson: the probability of what came k times in n trials at which only one of
+// twenty series has as few. It is 1 without trials.
 func AtMost(k, n int) float64 {
 	if k >= n {
 		return 1

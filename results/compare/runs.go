@@ -17,8 +17,8 @@ type Runs struct {
 	Files []results.ResultFile
 }
 
-// OfRuns compares two sides. A run counts once, however often and under whichever name it is given. The error has a line
-// for each thing that keeps the runs from being compared. With anyway, runs that are unsound, and sides of several
+// OfRuns compares two sides. A run counts once, however often and under whichever name it is given. The error has a
+// line for each thing that keeps the runs from being compared. With anyway, runs that are unsound, and sides of several
 // setups, are compared all the same, and Marks names them.
 func OfRuns(a, b Runs, anyway bool) (*Delta, error) {
 	var marks []string
@@ -125,8 +125,8 @@ func asText(value any) string {
 	return string(text)
 }
 
-// unsound says why the figures of a run are not those of its load and its target alone. Operations without an answer are
-// no such reason: they are in the figures.
+// unsound says why the figures of a run are not those of its load and its target alone. Operations without an answer
+// are no such reason: they are in the figures.
 func unsound(r *results.Result) (out []string) {
 	s := r.Summary
 	switch {

@@ -3,8 +3,8 @@
 //
 // A form says what arguments a call of a command may have: s h e l z are keys that mostly hold a string, a hash, a set,
 // a list, a sorted set, and k is any of them; v is a value, m a field or member, i an index, o an offset, n a count, c
-// a score, b a bound of scores, x a bound of names, p a pattern, t the name of a command, j a slot, a any of v m i n c k p t.
-// Commas join what belongs together, [] is there or not, + comes again and again, # counts what follows it.
+// a score, b a bound of scores, x a bound of names, p a pattern, t the name of a command, j a slot, a any of v m i n c
+// k p t. Commas join what belongs together, [] is there or not, + comes again and again, # counts what follows it.
 package forms
 
 import (

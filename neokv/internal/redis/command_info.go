@@ -145,8 +145,8 @@ func (t *CommandTable) keysOf(out *Reply, args [][]byte) (c *Command, positions 
 	return c, positions
 }
 
-// keysOfSpec returns how many of a call's keys belong to one of the specifications. rest is how many follow those of the
-// specifications before it.
+// keysOfSpec returns how many of a call's keys belong to one of the specifications. rest is how many follow those of
+// the specifications before it.
 func (c *Command) keysOfSpec(spec, rest int, args [][]byte) int {
 	switch {
 	case c.FindKeys == nil:

@@ -72,8 +72,8 @@ func (s *sim) killInMerges(random *rand.Rand, step string) {
 	}
 }
 
-// lostStep is a step of a merge that a kill shall take from a store: the "freeze" of the right region, or the "merge" in
-// the left one.
+// lostStep is a step of a merge that a kill shall take from a store: the "freeze" of the right region, or the "merge"
+// in the left one.
 type lostStep struct {
 	storeRegion
 	step string

@@ -228,8 +228,8 @@ func TestScanWhileLeadersMove(t *testing.T) {
 }
 
 // TestScanGoesOnAfterRestart: a cursor from the middle of a large slot is good after a restart of the cluster. The slot
-// begins anew then, in the order of the hash. A cursor of that order goes on after a restart, also if all keys that were
-// returned before are gone.
+// begins anew then, in the order of the hash. A cursor of that order goes on after a restart, also if all keys that
+// were returned before are gone.
 func TestScanGoesOnAfterRestart(t *testing.T) {
 	notShort(t)
 	dir, random := t.TempDir(), rand.New(rand.NewPCG(1, 1))
