@@ -223,8 +223,8 @@ func (o Options) complete() (Options, error) {
 	wrong.check(o.Timeout > 0, "timeout: %s, want more than 0", o.Timeout)
 	wrong.check(o.Interval == 0 || o.Interval >= leastInterval && o.Interval <= time.Hour,
 		"interval: %s, want %s to 1h", o.Interval, leastInterval)
-	wrong.check(o.Interval < time.Second || o.Interval%time.Second == 0, "interval: %s, want whole seconds, or less than one",
-		o.Interval)
+	wrong.check(o.Interval < time.Second || o.Interval%time.Second == 0,
+		"interval: %s, want whole seconds, or less than one", o.Interval)
 	wrong.check(o.Interval == 0 || o.Duration/max(1, o.Interval) <= mostIntervals,
 		"interval: %s makes more than %d in %s; want %s or more", o.Interval, mostIntervals, o.Duration,
 		(o.Duration / mostIntervals).Round(time.Millisecond))

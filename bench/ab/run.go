@@ -139,7 +139,8 @@ func (p *Plan) blocks(ctx context.Context, round int, sides []compare.Side) (blo
 }
 
 // send loads a target and measures it.
-func (p *Plan) send(ctx context.Context, round int, side compare.Side, target *children.Running) (compare.Block, error) {
+func (p *Plan) send(ctx context.Context, round int, side compare.Side, target *children.Running) (compare.Block,
+	error) {
 	o := p.Load
 	o.Targets, o.Password = target.Addrs(), target.Password()
 	o.Seed += uint64(round)

@@ -113,8 +113,8 @@ func (f *Findings) heading() []string {
 func (f *Findings) legend() string {
 	return fmt.Sprintf("Rates, latencies and CPU time are medians of the rounds. The ratio is neokv's rate by the "+
 		"other's of the same\nround: its median, and the interval in which the median lies at %.0f %% confidence or more. "+
-		"A ~ says that the ratio\nmay be noise: the interval has 1 in it, or there are too few rounds for one (fewer than %d). Of two columns "+
-		"with one heading the first is\nneokv's.", 100*compare.Level, compare.FewestRounds)
+		"A ~ says that the ratio\nmay be noise: the interval has 1 in it, or there are too few rounds for one "+
+		"(fewer than %d). Of two columns with one heading the first is\nneokv's.", 100*compare.Level, compare.FewestRounds)
 }
 
 // table has a row for each test.

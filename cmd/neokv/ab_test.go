@@ -64,15 +64,33 @@ func TestAB(t *testing.T) {
 func TestABProve(t *testing.T) {
 	t.Setenv(programEnv, "1") // the arms are this program
 	t.Chdir(t.TempDir())
-	load := []string{"--workload", "get", "--mem", "--rounds", "1", "--block", "100ms", "--warmup", "0s", "--records", "100",
-		"--clients", "2", "--set", "cluster.regions=2"}
+	load := []string{
+		"--workload",
+		"get",
+		"--mem",
+		"--rounds",
+		"1",
+		"--block",
+		"100ms",
+		"--warmup",
+		"0s",
+		"--records",
+		"100",
+		"--clients",
+		"2",
+		"--set",
+		"cluster.regions=2",
+	}
 	run := func(more ...string) result {
 		return neokvRun(t, os.Environ(), slices.Concat([]string{"ab"}, more, load)...)
 	}
 	for sitting := range 2 {
 		got := run("--prove")
-		want := fmt.Sprintf("proof of this setup, neokv-proof.jsonl: 1 equal round and %d in which B was held back; tables of 10 "+
-			"rounds take more\nneokv-proof.jsonl\n", sitting)
+		want := fmt.Sprintf(
+			"proof of this setup, neokv-proof.jsonl: 1 equal round and %d in which B was held back; tables of 10 "+
+				"rounds take more\nneokv-proof.jsonl\n",
+			sitting,
+		)
 		if got.status != statusDone || got.stdout != want {
 			t.Fatalf("sitting %d: %+v; want %q", sitting+1, got, want)
 		}
@@ -114,7 +132,8 @@ func TestABProve(t *testing.T) {
 		}
 	}
 	got := run("--b", "engine.row_cache=0", "--primary", "p98", "--out", "typo.jsonl")
-	if got.status != statusFailed || !strings.Contains(got.stderr, "--primary: no figure p98; there are throughput, p50,") {
+	if got.status != statusFailed ||
+		!strings.Contains(got.stderr, "--primary: no figure p98; there are throughput, p50,") {
 		t.Errorf("a figure that nobody has: %+v", got)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -105,15 +104,18 @@ keeps what was measured. A workload is one of these, which neokv workloads descr
 		"find the highest rate that holds --slo, and measure at it; --rate says where to begin")
 	flags.BoolVar(&f.curve, "curve", false,
 		"latencies at twelve rates up to 1.2 times what a closed loop gives, or at those of --rate 'steps ...'")
-	flags.StringVar(&f.slo, "slo", "", "`conditions` that a rate must hold with --find-max and --curve, and the run without "+
-		"them, else the exit status is 3: "+bench.SLOForms)
+	flags.StringVar(&f.slo, "slo", "",
+		"`conditions` that a rate must hold with --find-max and --curve, and the run without them, else the exit status "+
+			"is 3: "+bench.SLOForms)
 	flags.DurationVar(&f.step, "step", 0,
 		"how long --find-max and --curve try a rate at least (default 3s); a step goes on until ten operations lie "+
 			"beyond the highest percentile of --slo")
 	flags.DurationVar(&f.maxStep, "max-step", 0, "how long a step may last at most (default 1m0s)")
-	flags.IntVar(&f.runs, "runs", 1, "repeat all of it, each time with a seed of its own, and print how far the figures spread")
-	flags.IntVar(&f.operations, "operations", 0, "send so many operations in a closed loop, all clients of a group together, "+
-		"without a warm-up, and for --duration at most if that is given")
+	flags.IntVar(&f.runs, "runs", 1,
+		"repeat all of it, each time with a seed of its own, and print how far the figures spread")
+	flags.IntVar(&f.operations, "operations", 0,
+		"send so many operations in a closed loop, all clients of a group together, without a warm-up, and for "+
+			"--duration at most if that is given")
 	flags.BoolVar(&f.loadOnly, "load-only", false, "insert the records and send nothing else")
 	flags.BoolVar(&f.noLoad, "no-load", false, "insert no records: an earlier run of the same load has")
 	flags.DurationVar(&f.interval, "interval", 0,
@@ -242,7 +244,8 @@ func workloadList() string {
 }
 
 // load sends the load. The summary is also that of a run that failed or was interrupted.
-func load(ctx context.Context, p process, plain bool, o bench.Options, out *results.RecordWriter) (results.Summary, error) {
+func load(ctx context.Context, p process, plain bool, o bench.Options, out *results.RecordWriter) (results.Summary,
+	error) {
 	show := newDisplay(ctx, p, plain)
 	o.Progress = func(t bench.Tick) { show.tick(out.Header(), t) }
 	s, err := func() (results.Summary, error) {
@@ -307,11 +310,16 @@ func (f *benchFlags) repeat(c *cobra.Command, p process, r *profiles.Resolved, c
 	if len(done) > 0 {
 		failed = errors.Join(failed, compare.PrintSpread(p.stdout, done))
 	}
-	broken := slices.DeleteFunc(slices.Clone(done), func(f results.ResultFile) bool { return verdict(*f.Result.Summary) == nil })
-	if failed != nil || len(broken) == 0 {
+	broken := 0
+	for _, f := range done {
+		if verdict(*f.Result.Summary) != nil {
+			broken++
+		}
+	}
+	if failed != nil || broken == 0 {
 		return failed
 	}
-	return &statusError{statusBroken, fmt.Sprintf("SLO %s: does not hold in %d of %s", o.SLO, len(broken),
+	return &statusError{statusBroken, fmt.Sprintf("SLO %s: does not hold in %d of %s", o.SLO, broken,
 		results.Plural(int64(len(done)), "run"))}
 }
 

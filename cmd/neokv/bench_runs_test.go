@@ -15,7 +15,8 @@ func TestBenchRuns(t *testing.T) {
 	args := []string{"bench", "--mem", "--profile", "small", "--records", "50", "--clients", "2", "--operations", "300",
 		"--seed", "7", "--out", "r.jsonl"}
 	got := neokvRun(t, nil, append(args, "--runs", "2", "--slo", "max<1ns", "--interval", "50ms")...)
-	if got.status != statusBroken || !strings.Contains(got.stderr, "SLO max<1ns, errors<1%: does not hold in 2 of 2 runs") {
+	if got.status != statusBroken ||
+		!strings.Contains(got.stderr, "SLO max<1ns, errors<1%: does not hold in 2 of 2 runs") {
 		t.Errorf("status %d, %s", got.status, got.stderr)
 	}
 	for _, want := range []string{`^2 runs of 3 stores .* \(in memory\)`, `\nr-1\.jsonl: SLO max<1ns, errors<1%: does not hold: `,
@@ -43,14 +44,27 @@ func TestBenchRuns(t *testing.T) {
 // TestBenchLoads: records can be inserted by one run and used by another one.
 func TestBenchLoads(t *testing.T) {
 	t.Chdir(t.TempDir())
-	flags := []string{"bench", "--dir", "d", "--profile", "small", "--workload", "get", "--records", "50", "--clients", "2"}
+	flags := []string{
+		"bench",
+		"--dir",
+		"d",
+		"--profile",
+		"small",
+		"--workload",
+		"get",
+		"--records",
+		"50",
+		"--clients",
+		"2",
+	}
 	got := neokvRun(t, nil, append(flags, "--load-only", "--out", "load.jsonl")...)
 	if got.status != statusDone || !strings.Contains(got.stdout, "load: 50 records inserted") {
 		t.Fatalf("%+v", got)
 	}
 	got = neokvRun(t, nil, append(flags, "--no-load", "--operations", "100", "--slo", "p50<1m", "--out", "run.jsonl")...)
 	s := readResult(t, got.stdout).Summary
-	if got.status != statusDone || s.Groups[0].Inserted != nil || s.Groups[0].Total.Count != 100 || s.Groups[0].Total.Misses != 0 ||
+	if got.status != statusDone || s.Groups[0].Inserted != nil || s.Groups[0].Total.Count != 100 ||
+		s.Groups[0].Total.Misses != 0 ||
 		!strings.Contains(got.stdout, "\nSLO p50<1m, errors<1%: holds\n") {
 		t.Errorf("%+v", got)
 	}

@@ -51,8 +51,9 @@ one of B, so they get no verdict: neokv ab measures in turn. A single FILE is on
 		},
 	}
 	f.register(c.Flags())
-	c.Flags().BoolVar(&anyway, "anyway", false, "also compare runs that were interrupted, failed or had faults, and sides "+
-		"whose runs have several setups; the output marks them")
+	c.Flags().
+		BoolVar(&anyway, "anyway", false, "also compare runs that were interrupted, failed or had faults, and sides "+
+			"whose runs have several setups; the output marks them")
 	return c
 }
 

@@ -27,7 +27,8 @@ type proofFlags struct {
 
 func (f *proofFlags) register(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.prove, "prove", false,
-		"try ab itself: measure A against A, with B stopped now and then in every other round, and append the rounds to --proof")
+		"try ab itself: measure A against A, with B stopped now and then in every other round, and append the rounds "+
+			"to --proof")
 	flags.StringVar(&f.path, "proof", "neokv-proof.jsonl",
 		"`file` of a proof; what it says stands under every table of the same setup")
 	flags.StringVar(&f.handicap, "handicap", "5%", "`percent` of the time for which --prove stops B")
@@ -90,8 +91,8 @@ func (f *proofFlags) openProof(c *cobra.Command, plan *ab.Plan) (file *os.File, 
 
 // turnsHeader describes a plan.
 func turnsHeader(c *cobra.Command, plan *ab.Plan) compare.TurnsHeader {
-	return compare.TurnsHeader{Format: compare.FileFormat, Started: time.Now(), Command: commandLine(c), A: plan.A.String(),
-		B: plan.B.String(), Control: plan.Control, Together: plan.Together, Seed: plan.Load.Seed, Handicap: plan.Handicap}
+	return compare.TurnsHeader{Format: compare.FileFormat, Started: time.Now(), Command: commandLine(c),
+		A: plan.A.String(), B: plan.B.String(), Control: plan.Control, Together: plan.Together, Seed: plan.Load.Seed, Handicap: plan.Handicap}
 }
 
 // usualRounds is how many rounds ab makes unless it is told otherwise.

@@ -156,7 +156,13 @@ func TestTuneInterrupted(t *testing.T) {
 	out, errs, status = goOn(2, "--resume", "study.jsonl", "--format", "html")
 	after, err := os.ReadFile("study.jsonl")
 	if status != statusFailed || err != nil || !bytes.HasPrefix(after, before) ||
-		bytes.Count(after, []byte("\n")) != bytes.Count(before, []byte("\n"))+1 || !strings.HasPrefix(out, "not finished: ") || !strings.HasSuffix(out, "\nstudy.html\nstudy.jsonl\n") {
+		bytes.Count(
+			after,
+			[]byte("\n"),
+		) != bytes.Count(
+			before,
+			[]byte("\n"),
+		)+1 || !strings.HasPrefix(out, "not finished: ") || !strings.HasSuffix(out, "\nstudy.html\nstudy.jsonl\n") {
 		t.Errorf("status %d, %d bytes before and %d after, %v\n%s\n%s", status, len(before), len(after), err, out, errs)
 	}
 }

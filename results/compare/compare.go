@@ -351,7 +351,8 @@ func shift(x, y []float64, wrong float64) *Estimate {
 		return nil
 	}
 	n, m := float64(len(x)), float64(len(y))
-	outside := int(n*m/2 - deviations(wrong/2)*math.Sqrt(n*m*(n+m+1)/12)) // so many ratios lie below the interval, and above
+	// So many ratios lie below the interval, and above.
+	outside := int(n*m/2 - deviations(wrong/2)*math.Sqrt(n*m*(n+m+1)/12))
 	if e.N >= FewestRuns && outside > 0 {
 		low, high := place(x, y, outside-1), place(x, y, pairs-outside)
 		if !math.IsInf(high, 0) {

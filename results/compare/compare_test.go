@@ -179,9 +179,12 @@ func TestRunFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	summary := func(perSecond float64) results.Summary {
-		return results.Summary{Warnings: []string{results.Count(int64(9.95*perSecond)) + " times"}, Groups: []results.GroupSummary{{
-			GroupStats: results.GroupStats{Name: "set", Total: results.OpStats{Count: 10, PerSecond: perSecond}},
-		}}}
+		return results.Summary{
+			Warnings: []string{results.Count(int64(9.95*perSecond)) + " times"},
+			Groups: []results.GroupSummary{{
+				GroupStats: results.GroupStats{Name: "set", Total: results.OpStats{Count: 10, PerSecond: perSecond}},
+			}},
+		}
 	}
 	for round := range 7 {
 		for i, side := range []Side{SideA, SideB, SideAgain} {

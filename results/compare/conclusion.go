@@ -278,7 +278,8 @@ func concluded(primary []Row) Conclusion {
 			c.Text += "; " + rest
 		}
 	case bounds != nil:
-		c = Conclusion{Verdict: Unknown, Text: fmt.Sprintf("cannot tell: of the lesser %s only a lower bound is known", list(bounds))}
+		c = Conclusion{Verdict: Unknown,
+			Text: fmt.Sprintf("cannot tell: of the lesser %s only a lower bound is known", list(bounds))}
 	case same == nil:
 		c = Conclusion{Verdict: Unknown, Text: "cannot tell: the noise is larger than any difference"}
 	case within > vague:

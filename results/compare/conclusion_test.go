@@ -134,7 +134,8 @@ func TestLosses(t *testing.T) {
 		if r := d.Row("p99"); r != nil {
 			latency = r.Verdict
 		}
-		if latency != x.latency || d.Conclusion.Verdict != x.want || !regexp.MustCompile(x.says).MatchString(d.Conclusion.Text) ||
+		if latency != x.latency || d.Conclusion.Verdict != x.want ||
+			!regexp.MustCompile(x.says).MatchString(d.Conclusion.Text) ||
 			strings.Join(d.Warnings, "; ") != x.warnings {
 			t.Errorf("%s: p99 %q, %+v, warnings %q; want %q, %q %s", x.name, latency, d.Conclusion, d.Warnings, x.latency,
 				x.want, x.says)

@@ -37,7 +37,8 @@ func (d *Delta) PrintTable(w io.Writer) error {
 }
 
 // Exploratory is the line above figures that make no conclusion.
-var Exploratory = fmt.Sprintf("exploratory: of those that differ one in %.0f is expected to be false", 1/FalseDiscoveries)
+var Exploratory = fmt.Sprintf("exploratory: of those that differ one in %.0f is expected to be false",
+	1/FalseDiscoveries)
 
 // exploratory returns the place of the first exploratory row, -1 if there is none.
 func (d *Delta) exploratory() int {

@@ -119,7 +119,8 @@ func (p *Proof) Rates(rounds int, primary []string) (lines []string) {
 			k++
 		}
 	}
-	lines = append(lines, head, text+fmt.Sprintf(", %d of %d dealt anew (at most %s)", k, drawn, percent(AtMost(k, drawn))))
+	lines = append(lines, head,
+		text+fmt.Sprintf(", %d of %d dealt anew (at most %s)", k, drawn, percent(AtMost(k, drawn))))
 	if k, n := whole(held, worse); n > 0 {
 		lines = append(lines, fmt.Sprintf("found: B stopped for %s of the time in %d of %d tables as measured (at least %s)",
 			percent(stopped/float64(len(held))), k, n, percent(AtLeast(k, n))))

@@ -111,7 +111,8 @@ func TestBounds(t *testing.T) {
 		k, n        int
 		most, least float64
 	}{{0, 60, .0487, 0}, {0, 300, .0099, 0}, {3, 10, .6066, .0873}, {10, 10, 1, .7411}, {0, 0, 1, 0}} {
-		if most, least := AtMost(x.k, x.n), AtLeast(x.k, x.n); math.Abs(most-x.most) > 1e-4 || math.Abs(least-x.least) > 1e-4 {
+		if most, least := AtMost(x.k, x.n), AtLeast(x.k, x.n); math.Abs(most-x.most) > 1e-4 ||
+			math.Abs(least-x.least) > 1e-4 {
 			t.Errorf("%d of %d: at most %.4f, at least %.4f; want %.4f, %.4f", x.k, x.n, most, least, x.most, x.least)
 		}
 	}

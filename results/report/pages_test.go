@@ -27,11 +27,17 @@ var pagesOfEachKind = map[string]struct {
 		[]string{"load", "measured", "target", "durability", "machine", "date", "seed"}},
 	"report of two": {func(w io.Writer) error { return HTML(w, twoSubjects()) }, "B against A: ",
 		[]string{"load", "measured", "target", "durability", "machine", "date", "seed"}},
-	"tuning": {func(w io.Writer) error { return TuningHTML(w, syntheticTuning()) }, "confirmed: engine.memtable_size=64MiB",
-		[]string{"load", "target", "measured", "machine", "date", "seed"}},
+	"tuning": {
+		func(w io.Writer) error { return TuningHTML(w, syntheticTuning()) },
+		"confirmed: engine.memtable_size=64MiB",
+		[]string{"load", "target", "measured", "machine", "date", "seed"},
+	},
 	"check": {func(w io.Writer) error {
-		return CheckHTML(w, CheckPage{Headline: "pass: nothing", Conditions: []results.NamedValue{{Name: "load", Value: "set"}},
-			Cases: []CheckedCase{{Rows: []CheckedFigure{{Cells: []string{"syncs"}, Verdict: compare.Same}}}}})
+		return CheckHTML(
+			w,
+			CheckPage{Headline: "pass: nothing", Conditions: []results.NamedValue{{Name: "load", Value: "set"}},
+				Cases: []CheckedCase{{Rows: []CheckedFigure{{Cells: []string{"syncs"}, Verdict: compare.Same}}}}},
+		)
 	}, "pass: nothing", []string{"load"}},
 }
 

@@ -83,7 +83,8 @@ func HTML(w io.Writer, subjects []results.ResultFile) error {
 		return fmt.Errorf("report: %w", err)
 	}
 	p := page{
-		frame: f, Conclusion: Headline(subjects), Conditions: conditions(subjects), Several: len(subjects) > 1, Drawing: d, Facts: results.Facts(subjects), Groups: groupTables(subjects),
+		frame: f, Conclusion: Headline(subjects), Conditions: conditions(subjects), Several: len(subjects) > 1,
+		Drawing: d, Facts: results.Facts(subjects), Groups: groupTables(subjects),
 		Events: shownEvents(subjects), Steps: shownSteps(d),
 	}
 	for _, f := range p.Facts {
