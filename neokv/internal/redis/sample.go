@@ -198,8 +198,8 @@ func (c *collection) sample(n int64, values bool, by *rand.Rand, out *Reply, f f
 		return err
 	}
 	if c.Type == keys.ZSet || c.Size <= pickExact {
-		x := numbered{c: c, e: e}
-		err = x.sample(n, values, by, out, f)
+		x := numbered{c: c, e: e, walk: blockWalk{c: c}}
+		err = errors.Join(x.sample(n, values, by, out, f), x.walk.close())
 	} else {
 		err = c.picks(e, n, values, by, out, f)
 	}
@@ -277,6 +277,7 @@ type numbered struct {
 	on    bool // e stands on the element of number at
 	at    uint64
 	block span // the last one; n is 0 if there is none
+	walk  blockWalk
 	hash  [2][keys.HashLen]byte
 }
 
@@ -408,7 +409,7 @@ func (x *numbered) around(number uint64) (*span, error) {
 	case c.ranked():
 		var counted bool
 		var err error
-		if *s, counted, err = c.blockAt(number); err == nil && !counted {
+		if *s, counted, err = x.walk.to(number); err == nil && !counted {
 			err = c.miscounts(nil)
 		}
 		return s, err

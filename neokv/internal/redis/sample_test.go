@@ -118,12 +118,23 @@ func (d *region) draw(draws, n int, call ...string) map[string]int {
 // makeOf makes a set, a hash and a sorted set of some names: s, h and z.
 func (d *region) makeOf(names []string) {
 	d.addMembers("s", names)
+	d.addScored("z", names)
 	for part := range slices.Chunk(names, 500) {
-		hset, zadd := []string{"hset", "h"}, []string{"zadd", "z"}
-		for i, name := range part {
-			hset, zadd = append(hset, name, "v"), append(zadd, strconv.Itoa(i%10), name)
+		hset := []string{"hset", "h"}
+		for _, name := range part {
+			hset = append(hset, name, "v")
 		}
 		d.must(2, hset...)
+	}
+}
+
+// addScored makes a sorted set of names.
+func (d *region) addScored(key string, names []string) {
+	for part := range slices.Chunk(names, 500) {
+		zadd := []string{"zadd", key}
+		for i, name := range part {
+			zadd = append(zadd, strconv.Itoa(i%10), name)
+		}
 		d.must(2, zadd...)
 	}
 }
@@ -196,6 +207,7 @@ func TestDrawsTakeFewMoves(t *testing.T) {
 		{100, "zrandmember z", 1, 30}, {100, "zrandmember z -10", 10, 10}, {100, "zrandmember z -100", 100, 2},
 		{100, "srandmember s -100", 100, 2},
 		{1000, "zrandmember z", 1, 20}, {1000, "zrandmember z -10", 10, 20}, {1000, "zrandmember z -100", 100, 10},
+		{100_000, "zrandmember z -100", 100, 120},
 	} {
 		d := newRegion(t)
 		seedDraws(d, 4)
@@ -203,7 +215,11 @@ func TestDrawsTakeFewMoves(t *testing.T) {
 		for i := range c.size {
 			names = append(names, fmt.Sprint("user:", i))
 		}
-		d.makeOf(names)
+		if c.size <= 1000 {
+			d.makeOf(names)
+		} else {
+			d.addScored("z", names)
+		}
 		var args [][]byte
 		for _, a := range strings.Fields(c.call) {
 			args = append(args, []byte(a))

@@ -505,58 +505,131 @@ func (c *collection) group(e *elements, counts []uint64) ([]uint64, error) {
 	return counts, err
 }
 
-// blockAt finds the block that has the member of an index, as a range of places. It returns false if there are no
-// counts.
-func (c *collection) blockAt(index uint64) (s span, counted bool, err error) {
-	e, err := c.countKeys(keys.RankGroup, nil, nil)
-	if err != nil {
-		return s, false, err
-	}
-	var room [8 * groupBlocks]uint64
-	counts := room[:0]
-	i := 0
-search:
-	for ok := e.First(); ok; ok = e.NextPrefix() {
-		if counts, err = c.group(&e, counts[:0]); err != nil {
+// blockWalk finds the blocks of members by their indexes. It goes on from where it is to a higher index, so that several
+// indexes in order share the steps over groups and blocks.
+type blockWalk struct {
+	c      *collection
+	groups elements // on the group behind the present one; its Iter is nil until the first call of to
+	more   bool     // groups is on one
+	first  []byte   // of the present group
+	end    []byte   // of the present group, nil for the last
+	at, n  uint64   // index of the first member of the present group, and how many it has; n is 0 if there is none
+	counts []uint64 // of the blocks of the present group
+
+	blocks elements // on the block behind the present one; its Iter is nil until a block of the group is looked for
+	within bool     // blocks is on one
+	block  int      // which one the present block is of its group
+	begin  []byte   // where it begins
+}
+
+// to finds the block that has the member of an index, as a range of places, which are valid until the next call. It
+// returns false if there are no counts.
+func (x *blockWalk) to(index uint64) (s span, counted bool, err error) {
+	if x.groups.Iter == nil {
+		if x.groups, err = x.c.countKeys(keys.RankGroup, nil, nil); err != nil {
 			return s, false, err
 		}
-		counted = true
-		for i, s.n = range counts {
-			if index < s.at+s.n {
-				s.first = append(s.first, e.sub()[1:]...)
-				if e.NextPrefix() {
-					s.end = append(s.end, e.sub()[1:]...)
-				}
-				break search
-			}
-			s.at += s.n
+		x.counts = make([]uint64, 0, 4*groupBlocks)
+	}
+	if x.n == 0 || index < x.at {
+		x.more, x.at, x.n = x.groups.First(), 0, 0
+		if !x.more {
+			return s, false, x.groups.Error()
 		}
 	}
-	if err := errors.Join(e.Error(), e.Close()); err != nil || !counted {
-		return s, false, err
-	}
-	if index >= s.at+s.n {
-		return s, false, c.miscounted(s.at)
-	}
-	err = c.blocks(s.first, s.end, func(begin []byte) bool {
-		if i--; i < 0 {
-			s.end = append([]byte(nil), begin...)
-			return false
+	if index >= x.at+x.n {
+		if err := x.toGroup(index); err != nil {
+			return s, false, err
 		}
-		s.first = append(s.first[:0], begin...)
-		return true
-	})
-	if err == nil && i > 0 {
-		err = c.miscounts(s.first)
+	}
+	i := 0
+	for s.at, s.n = x.at, x.counts[0]; index >= s.at+s.n; s.n = x.counts[i] {
+		s.at += s.n
+		i++
+	}
+	err = x.toBlock(i)
+	if s.first, s.end = x.begin, x.end; i+1 < len(x.counts) && x.within {
+		s.end = x.blocks.sub()[1:]
 	}
 	return s, true, err
+}
+
+// toGroup goes on to the group that has the member of an index.
+func (x *blockWalk) toGroup(index uint64) error {
+	if err := x.closeBlocks(); err != nil {
+		return err
+	}
+	e := &x.groups
+	for x.at, x.n = x.at+x.n, 0; x.more; x.more = e.NextPrefix() {
+		value, err := e.ValueAndErr()
+		if err == nil {
+			x.counts, err = keys.ParseRankGroup(x.counts[:0], value)
+		}
+		if err != nil {
+			return err
+		}
+		n := uint64(0)
+		for _, m := range x.counts {
+			n += m
+		}
+		if index >= x.at+n {
+			x.at += n
+			continue
+		}
+		x.n, x.first, x.end = n, append(x.first[:0], e.sub()[1:]...), nil
+		if x.more = e.NextPrefix(); x.more {
+			x.end = bytes.Clone(e.sub()[1:])
+		}
+		return e.Error()
+	}
+	return errors.Join(e.Error(), x.c.miscounted(x.at))
+}
+
+// toBlock goes on to a block of the present group.
+func (x *blockWalk) toBlock(i int) (err error) {
+	if x.blocks.Iter == nil || i < x.block {
+		if err = x.closeBlocks(); err != nil {
+			return err
+		}
+		if x.blocks, err = x.c.countKeys(keys.RankBlock, x.first, x.end); err != nil {
+			return err
+		}
+		x.within, x.block, x.begin = x.blocks.First(), 0, append(x.begin[:0], x.first...)
+	}
+	for ; x.block < i && x.within; x.block++ {
+		x.begin = append(x.begin[:0], x.blocks.sub()[1:]...)
+		x.within = x.blocks.Next()
+	}
+	if err = x.blocks.Error(); err == nil && (x.block < i || !x.within && i+1 < len(x.counts)) {
+		err = x.c.miscounts(x.begin)
+	}
+	return err
+}
+
+func (x *blockWalk) closeBlocks() error {
+	if x.blocks.Iter == nil {
+		return nil
+	}
+	err := x.blocks.Close()
+	x.blocks.Iter = nil
+	return err
+}
+
+func (x *blockWalk) close() error {
+	err := x.closeBlocks()
+	if x.groups.Iter != nil {
+		err = errors.Join(err, x.groups.Close())
+	}
+	return err
 }
 
 // toPlace moves an iterator to the member of an index; the caller then goes on to higher indexes, or with rev to lower
 // ones. The iterator's first member is that of index from; with rev its last one is. toPlace returns false if there are
 // no counts.
 func (c *collection) toPlace(e *elements, index, from uint64, rev bool) (ok, counted bool, err error) {
-	s, counted, err := c.blockAt(index)
+	x := blockWalk{c: c}
+	defer func() { err = errors.Join(err, x.close()) }()
+	s, counted, err := x.to(index)
 	if err != nil || !counted {
 		return false, false, err
 	}
