@@ -7,9 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/lni/dragonboat/v4"
-
 	"neokv.dev/neokv/internal/disk"
+	"neokv.dev/neokv/internal/region"
 )
 
 // TestStopTwice stops a store while another caller stops it already, and then the next store of the place. The race
@@ -80,8 +79,8 @@ func TestFailureAfterInstall(t *testing.T) {
 	standIn := n.install(s, nil)
 	n.FS().Fence(errors.New("broken"))
 	n.stop() // it waits for the stop that the failure has begun
-	if err := s.Transfer(1, 1); !errors.Is(err, dragonboat.ErrClosed) {
-		t.Errorf("the store has failed and stopped; a transfer returns %v, want %v", err, dragonboat.ErrClosed)
+	if err := s.Transfer(1, 1); !errors.Is(err, region.ErrStopped) {
+		t.Errorf("the store has failed and stopped; a transfer returns %v, want %v", err, region.ErrStopped)
 	}
 	if standIn != nil {
 		standIn.Close()
@@ -122,7 +121,7 @@ func TestFailureBeforeInstall(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := s.Transfer(1, 1); !errors.Is(err, dragonboat.ErrClosed) {
-		t.Errorf("the cluster is closed; a transfer returns %v, want %v", err, dragonboat.ErrClosed)
+	if err := s.Transfer(1, 1); !errors.Is(err, region.ErrStopped) {
+		t.Errorf("the cluster is closed; a transfer returns %v, want %v", err, region.ErrStopped)
 	}
 }
