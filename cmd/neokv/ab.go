@@ -244,7 +244,7 @@ func (f *abFlags) complete(arm *ab.Arm, c *cobra.Command, p process) error {
 
 // prepare builds what has to be built, until done is called.
 func (f *abFlags) prepare(c *cobra.Command, p process, plan *ab.Plan) (done func(), err error) {
-	back := tuneGenerator(os.Getenv, true)
+	back := tuneGenerator(os.Getenv)
 	builds, err := os.MkdirTemp("", "neokv-build-")
 	if err != nil {
 		back()

@@ -188,7 +188,7 @@ func (f *benchFlags) once(c *cobra.Command, p process, r *profiles.Resolved, con
 		if f.inject, err = faultsByControl(c.Context(), p, o); err != nil {
 			return h, s, err
 		}
-		defer tuneGenerator(os.Getenv, onThisMachine(c.Context(), o.Targets))()
+		defer tuneGenerator(os.Getenv)()
 	}
 	if o.Header, err = header(c, cluster, r); err != nil {
 		return h, s, err

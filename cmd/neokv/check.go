@@ -182,7 +182,7 @@ func (f *checkFlags) tryGate(ctx context.Context, p process) (err error) {
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.prove, err)
 	}
-	defer tuneGenerator(os.Getenv, true)()
+	defer tuneGenerator(os.Getenv)()
 	h := results.NewHeader()
 	exactOnly := b != nil && b.Elsewhere(h.Build, h.Machine) != ""
 	for run := range f.runs {
@@ -305,7 +305,7 @@ func (f *checkFlags) check(ctx context.Context, p process) error {
 	if err != nil {
 		return err
 	}
-	defer tuneGenerator(os.Getenv, true)()
+	defer tuneGenerator(os.Getenv)()
 	var o gate.Outcome
 	h := results.NewHeader()
 	o.Conditions = f.conditions(b, t, &h)

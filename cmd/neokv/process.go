@@ -1,13 +1,10 @@
 package main
 
 import (
-	"context"
 	"io"
-	"net"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -73,39 +70,17 @@ func tuneProcess(getenv func(string) string, stderr io.Writer) {
 }
 
 // tuneGenerator sets GOMAXPROCS for a verb that sends load and runs no cluster, unless the environment sets it, until
-// restore is called: a P per core, but one less if the target is on this machine, since the generator's threads take
-// the target's core from it, and look for work that one of them has. On two cores, beside other work, 50 clients
-// against a redis-server, 17 rounds in turn: GETs per second in the best round, and CPU per GET of the generator, with
-// 1 P 164,800 and 2.67 us, with 2 135,200 and 3.28 us, with 8 153,400 and 2.64 us; in pipelines of 16 560,000 and
-// 0.93 us, 575,000 and 0.84 us, 533,000 and 0.92 us.
-func tuneGenerator(getenv func(string) string, beside bool) (restore func()) {
+// restore is called. On two cores, against a redis-server, 50 clients with pipelines of 16: beside redis-benchmark with
+// as many threads, medians of six rounds in turn (ranges), SET 0.95x (0.68-1.08), GET 1.00x (0.91-1.30), with minProcs
+// 0.83x (0.80-0.98) and 0.73x (0.70-0.87); beside redis-benchmark with one thread, GET 0.98x (0.94-1.03), and 1.11x
+// (1.05-1.14) without pipelines. One P is 4 % faster there, but at 5,000 operations per second beside a NeoKV they left
+// late by p99 5.7 ms in place of 3.3 ms.
+func tuneGenerator(getenv func(string) string) (restore func()) {
 	if getenv("GOMAXPROCS") != "" {
 		return func() {}
 	}
-	n := runtime.NumCPU()
-	if beside {
-		n = max(1, n-1)
-	}
-	before := runtime.GOMAXPROCS(n)
+	before := runtime.GOMAXPROCS(runtime.NumCPU())
 	return func() { runtime.GOMAXPROCS(before) }
-}
-
-// onThisMachine reports whether an address of a target is one of this machine.
-func onThisMachine(ctx context.Context, targets []string) bool {
-	own, err := net.InterfaceAddrs()
-	if err != nil {
-		return false
-	}
-	return slices.ContainsFunc(targets, func(target string) bool {
-		host, _, _ := net.SplitHostPort(target)
-		ips, _ := net.DefaultResolver.LookupIPAddr(ctx, host)
-		return slices.ContainsFunc(ips, func(ip net.IPAddr) bool {
-			return ip.IP.IsLoopback() || slices.ContainsFunc(own, func(a net.Addr) bool {
-				n, ok := a.(*net.IPNet)
-				return ok && n.IP.Equal(ip.IP)
-			})
-		})
-	})
 }
 
 // heapTick is how often limitHeap looks at the heap, mostRoom how much the heap may grow between two collections at most.

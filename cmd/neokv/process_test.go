@@ -38,28 +38,3 @@ func TestLimitHeap(t *testing.T) {
 		t.Errorf("with GOMEMLIMIT in the environment: %d, want %d", got, before)
 	}
 }
-
-// A generator leaves a core to a target beside it, unless the environment says how many it shall use.
-func TestTuneGenerator(t *testing.T) {
-	for target, want := range map[string]bool{
-		"127.0.0.1:6379": true, "[::1]:6379": true, "localhost:6379": true, "203.0.113.1:6379": false, "": false,
-	} {
-		if got := onThisMachine(t.Context(), []string{"203.0.113.2:1", target}); got != want {
-			t.Errorf("target %q is on this machine: %v, want %v", target, got, want)
-		}
-	}
-	before := runtime.GOMAXPROCS(0)
-	for _, c := range []struct {
-		env    string
-		beside bool
-		want   int
-	}{{"", true, max(1, runtime.NumCPU()-1)}, {"", false, runtime.NumCPU()}, {"3", true, before}} {
-		restore := tuneGenerator(func(string) string { return c.env }, c.beside)
-		if got := runtime.GOMAXPROCS(0); got != c.want {
-			t.Errorf("GOMAXPROCS=%s, beside its target %v: uses %d, want %d", c.env, c.beside, got, c.want)
-		}
-		if restore(); runtime.GOMAXPROCS(0) != before {
-			t.Errorf("leaves GOMAXPROCS at %d, was %d", runtime.GOMAXPROCS(0), before)
-		}
-	}
-}

@@ -98,7 +98,7 @@ func (f *tuneFlags) run(c *cobra.Command, p process) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	defer tuneGenerator(os.Getenv, true)()
+	defer tuneGenerator(os.Getenv)()
 	machine := &tune.Local{Plan: *plan, Dir: dir}
 	s := tune.Tuner{Runner: machine, Keep: func(t *tuning.StudyTrial) error { return keep(t) }, Near: machine.Near,
 		Progress: func(what string, left time.Duration) {
