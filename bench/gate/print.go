@@ -64,7 +64,8 @@ func (o *Outcome) PrintMarkdown(w io.Writer) error {
 // PrintHTML writes an outcome as a page, with all figures.
 func (o *Outcome) PrintHTML(w io.Writer) error {
 	p := report.CheckPage{Verdict: string(o.Verdict), Headline: o.headline(), Conditions: o.Conditions, Power: o.Power,
-		Warnings: o.Warnings, Next: o.Next, Columns: []string{"figure", "before", "now", "change", "threshold or interval", "gates"}}
+		Warnings: o.Warnings, Next: o.Next,
+		Columns: []string{"figure", "before", "now", "change", "threshold or interval", "gates"}}
 	for _, f := range o.all() {
 		if n := len(p.Cases); n == 0 || p.Cases[n-1].Name != f.Case {
 			p.Cases = append(p.Cases, report.CheckedCase{Name: f.Case})

@@ -92,7 +92,8 @@ func (f *proofFlags) openProof(c *cobra.Command, plan *ab.Plan) (file *os.File, 
 // turnsHeader describes a plan.
 func turnsHeader(c *cobra.Command, plan *ab.Plan) compare.TurnsHeader {
 	return compare.TurnsHeader{Format: compare.FileFormat, Started: time.Now(), Command: commandLine(c),
-		A: plan.A.String(), B: plan.B.String(), Control: plan.Control, Together: plan.Together, Seed: plan.Load.Seed, Handicap: plan.Handicap}
+		A: plan.A.String(), B: plan.B.String(), Control: plan.Control, Together: plan.Together, Seed: plan.Load.Seed,
+		Handicap: plan.Handicap}
 }
 
 // usualRounds is how many rounds ab makes unless it is told otherwise.
