@@ -1,6 +1,7 @@
 package tuning
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -42,6 +43,8 @@ type Median struct {
 	Figure string  `json:"figure"`
 	Unit   string  `json:"unit"`
 	Value  float64 `json:"value"`
+	// AtLeast says that the median depends on trials of which only a lower bound is known.
+	AtLeast bool `json:"at_least,omitempty"`
 }
 
 // Cliff is a large change between two neighbouring values.
@@ -60,6 +63,10 @@ const (
 
 // Shown are the figures of tables and of the front, beside the objective.
 var Shown = []string{"throughput", "p99", "CPU", WriteAmplification, Memory}
+
+// lost are figures that tables show where they are not those of a sound run. Of trials they have the mean, since a
+// median would hide a trial that lost operations.
+var lost = map[string]float64{"rate reached": 100, "errors": 0, "unanswered": 0}
 
 // observation is the objective of a trial against that of the defaults next to it.
 type observation struct {
@@ -227,25 +234,35 @@ func (s *Study) of(set []string, phases ...Phase) (out []*StudyTrial) {
 // medians returns the medians of the figures that are shown or are the objective or in a subject, of those that the
 // trials have.
 func (s *Study) medians(trials []*StudyTrial) (out []Median) {
-	names := slices.Clone(Shown)
+	names := slices.Concat(Shown, slices.Sorted(maps.Keys(lost)))
 	for _, name := range append([]string{s.Plan.Objective.Figure}, s.subjectFigures()...) {
 		if !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
 	for _, name := range names {
-		var values []float64
-		unit := ""
+		var values, most []float64
+		unit, sum := "", 0.0
 		for _, t := range trials {
 			for _, f := range t.Figures {
-				if f.Name == name {
-					values, unit = append(values, f.Value), f.Unit
+				if f.Name != name {
+					continue
+				}
+				values, unit, sum = append(values, f.Value), f.Unit, sum+f.Value
+				if most = append(most, f.Value); f.AtLeast {
+					most[len(most)-1] = math.MaxFloat64
 				}
 			}
 		}
-		if len(values) > 0 {
-			out = append(out, Median{name, unit, compare.NewEstimate(values).Center})
+		if len(values) == 0 {
+			continue
 		}
+		m := Median{Figure: name, Unit: unit, Value: compare.NewEstimate(values).Center}
+		m.AtLeast = compare.NewEstimate(most).Center != m.Value
+		if _, is := lost[name]; is {
+			m.Value, m.AtLeast = sum/float64(len(values)), false
+		}
+		out = append(out, m)
 	}
 	return out
 }
@@ -261,7 +278,7 @@ func (s *Study) subjectFigures() (out []string) {
 func (s *Study) breaks(medians []Median) (out []string) {
 	for _, c := range s.Plan.Subjects {
 		for _, m := range medians {
-			if m.Figure == c.Figure && !c.Holds(m.Value) {
+			if m.Figure == c.Figure && (!c.Holds(m.Value) || c.Below && m.AtLeast) {
 				out = append(out, c.Text)
 			}
 		}

@@ -3,6 +3,7 @@ package tuning
 import (
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -210,21 +211,31 @@ func (o *StudyOutcome) Conditions() []results.NamedValue {
 
 // columns are the columns of a table beside the objective's ratio.
 func (o *StudyOutcome) columns() (names []string) {
-	names = slices.Clone(Shown)
+	names = slices.Concat(Shown, slices.Sorted(maps.Keys(lost)))
 	if !slices.Contains(names, o.Plan.Objective.Figure) {
 		names = append([]string{o.Plan.Objective.Figure}, names...)
 	}
 	return slices.DeleteFunc(names, func(name string) bool { // a rate has no throughput to find out
 		return !slices.ContainsFunc(o.Effects, func(e Effect) bool {
-			return slices.ContainsFunc(e.Levels, func(l KnobValue) bool { return medianText(l.Medians, name) != "-" })
+			return slices.ContainsFunc(e.Levels, func(l KnobValue) bool {
+				return slices.ContainsFunc(l.Medians, func(m Median) bool {
+					sound, is := lost[name]
+					return m.Figure == name && !(is && m.Value == sound && name != o.Plan.Objective.Figure)
+				})
+			})
 		})
 	})
 }
 
 func medianText(medians []Median, name string) string {
 	for _, m := range medians {
-		if m.Figure == name {
-			return results.FigureText(m.Value, m.Unit)
+		if m.Figure != name {
+			continue
+		}
+		if text := results.FigureText(m.Value, m.Unit); m.AtLeast {
+			return ">= " + text
+		} else {
+			return text
 		}
 	}
 	return "-"

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -165,8 +166,8 @@ func TestFront(t *testing.T) {
 			t.Errorf("front %q lacks %s", names, want)
 		}
 	}
-	beaten := Contender{Medians: []Median{{"throughput", "", 100}, {"p99", "", 10}}}
-	better := Contender{Medians: []Median{{"throughput", "", 110}, {"p99", "", 10}}}
+	beaten := Contender{Medians: []Median{{Figure: "throughput", Value: 100}, {Figure: "p99", Value: 10}}}
+	better := Contender{Medians: []Median{{Figure: "throughput", Value: 110}, {Figure: "p99", Value: 10}}}
 	if !better.beats(&beaten) || beaten.beats(&better) || better.beats(&better) {
 		t.Error("a configuration beats another one that is worse in one figure and equal in the others, and no other")
 	}
@@ -265,6 +266,41 @@ func TestFile(t *testing.T) {
 	} {
 		if _, _, err := Read(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.40q: %v; want %s", text, err, want)
+		}
+	}
+}
+
+// TestLosses: tables tell of trials that lost operations, and a median that depends on lower bounds is one, and does not
+// hold an upper limit.
+func TestLosses(t *testing.T) {
+	s := &Study{Plan: StudyPlan{Objective: Objective{"p50", results.Lower},
+		Knobs:    []Knob{{Setting: "k", Values: []string{"a", "b"}, Default: "a"}},
+		Subjects: []Subject{{Text: "p99<20ms", Figure: "p99", Below: true, Limit: 20_000}}}}
+	for round := range 4 {
+		for _, set := range [][]string{nil, {"k=b"}} {
+			bad := set != nil && round > 0
+			lost := map[bool]float64{true: 0.02}[bad]
+			s.Trials = append(s.Trials, StudyTrial{Phase: Curves, Round: round, Set: set, Figures: []results.Figure{
+				{Name: "rate reached", Unit: "%", Better: results.Higher, Value: 100 - 100*lost},
+				{Name: "p50", Unit: "us", Better: results.Lower, Value: 100},
+				{Name: "p99", Unit: "us", Better: results.Lower, Value: 10_000, AtLeast: bad},
+				{Name: "errors", Unit: "/op", Better: results.Lower},
+				{Name: "unanswered", Unit: "/op", Better: results.Lower, Value: lost},
+			}})
+		}
+	}
+	o := s.Outcome()
+	var out strings.Builder
+	if err := o.PrintTable(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`setting +value +p50 +p99 +rate reached +unanswered +p50 against default`,
+		`k +a +100 us +10\.0 ms +100 % +0 .*default`,
+		`k +b +100 us +>= 10\.0 ms +98\.5 % +0\.015 .*breaks p99<20ms`,
+	} {
+		if !regexp.MustCompile(want).MatchString(out.String()) {
+			t.Errorf("no %s in\n%s", want, &out)
 		}
 	}
 }
