@@ -152,14 +152,14 @@ func TestJournalMends(t *testing.T) {
 // second, the second one two seconds later.
 func TestJournalIsWholeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var bad bool
-		logs := 0
+		var bad atomic.Bool
+		var logs atomic.Int64
 		d := &hooked{memoryFS: newMemory(), hook: func(op FileOp, name string) (bool, error) {
 			switch {
-			case bad && strings.HasPrefix(name, "/journal"):
+			case bad.Load() && strings.HasPrefix(name, "/journal"):
 				return false, syscall.EFBIG
 			case op == OpSync && strings.HasSuffix(name, ".log"):
-				logs++
+				logs.Add(1)
 			}
 			return false, nil
 		}}
@@ -173,7 +173,7 @@ func TestJournalIsWholeAgain(t *testing.T) {
 		must(t, fs.Share(j, 1, "/"))
 		f := put(t, fs, "/1.log", "a")
 		must(t, f.Sync())
-		bad = true
+		bad.Store(true)
 		write := func(want int64) {
 			t.Helper()
 			_, err := f.Write([]byte("b"))
@@ -189,15 +189,15 @@ func TestJournalIsWholeAgain(t *testing.T) {
 		}
 		write(2)
 		time.Sleep(1500 * time.Millisecond) // the first try has failed
-		bad = false
+		bad.Store(false)
 		write(3)
 		time.Sleep(2 * time.Second)
 		if err := j.Broken(); err != nil {
 			t.Errorf("still broken: %v", err)
 		}
-		before := logs
+		before := logs.Load()
 		write(3)
-		if logs != before {
+		if logs.Load() != before {
 			t.Error("the log was synced, and not the journal")
 		}
 		if want := []string{"0s journal: " + syscall.EFBIG.Error(), "3s <nil>"}; !slices.Equal(told, want) {
