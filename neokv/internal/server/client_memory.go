@@ -6,10 +6,8 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"time"
 	"unsafe"
 
-	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/settings"
 )
 
@@ -34,12 +32,6 @@ type ClientMemory struct {
 
 	mu      sync.Mutex
 	servers []*Server
-}
-
-// turns are the turns of one store.
-type turns struct {
-	taken chan struct{} // holds one for each connection that has a turn
-	ended atomic.Uint64 // how many turns have ended so far
 }
 
 // NewClientMemory returns a bound for servers that read from this number of stores. A limit of 0 is no limit.
@@ -171,7 +163,7 @@ func (c *conn) account() bool {
 	if c.monitor != nil {
 		n = 2 * monitorBytes
 	}
-	n += int64(cap(c.rd.buf)+cap(c.out.Buf)+c.batch.bytes()) + argBytes*int64(cap(c.argv)) + cmdBytes*int64(cap(c.cmds))
+	n += int64(cap(c.rd.buf)+cap(c.out.Buf)+c.exec.bytes()) + argBytes*int64(cap(c.argv)) + cmdBytes*int64(cap(c.cmds))
 	if n == c.held.Load() {
 		return true
 	}
@@ -206,62 +198,4 @@ func (c *conn) enlarge(r *requestReader, size int) bool {
 		defer func() { <-moves }()
 	}
 	return !c.killed.Load() && r.move(size)
-}
-
-// moreOfReads is more for a batch of reads. Without a turn it returns 0: the batch then waits for a turn and runs
-// again.
-func (c *conn) moreOfReads(n int) int {
-	if c.turn == nil {
-		select {
-		case c.turns.taken <- struct{}{}:
-			c.turn = c.turns
-		default:
-			c.wantsTurn = true
-			return 0
-		}
-	}
-	return c.more(n)
-}
-
-// awaitTurn waits for a turn. It returns false when the connection or the server ends first. It also returns false when
-// no turn has ended for as long as the server's patience, since then the store's disk hangs.
-func (c *conn) awaitTurn() bool {
-	c.wantsTurn = false
-	patience := c.s.patience()
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	for {
-		ended := c.turns.ended.Load()
-		select {
-		case c.turns.taken <- struct{}{}:
-			c.turn = c.turns
-			return true
-		case <-timer.C:
-			if c.turns.ended.Load() == ended {
-				return false
-			}
-			timer.Reset(patience)
-		case <-c.ctx.Done():
-			return false
-		case <-c.s.closing:
-			return false
-		}
-	}
-}
-
-// endTurn gives the connection's turn back, if it has one.
-func (c *conn) endTurn() {
-	if c.turn != nil {
-		c.turn.ended.Add(1)
-		<-c.turn.taken
-		c.turn = nil
-	}
-}
-
-// collected is a Reply that collects keys before the caller knows how many there are.
-func (c *conn) collected() redis.Reply { return redis.Reply{More: c.more} }
-
-// append adds what was collected to the replies.
-func (c *conn) append(r *redis.Reply) {
-	c.out.Buf, c.out.Full = append(c.out.Buf, r.Buf...), c.out.Full || r.Full
 }

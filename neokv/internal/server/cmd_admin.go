@@ -35,6 +35,15 @@ type lastWrite struct {
 	slot  topology.Slot // one of the region's, by which to find what has become of the region
 }
 
+// wrote is part of caller. It remembers where writes went, for WAIT.
+func (c *conn) wrote(r topology.RegionID, w lastWrite) {
+	if c.written == nil {
+		c.written = make(map[topology.RegionID]lastWrite)
+	}
+	w.index = max(w.index, c.written[r].index)
+	c.written[r] = w
+}
+
 // writtenRegion is a region that a connection has written to, for WAIT.
 type writtenRegion struct {
 	region topology.RegionID
@@ -98,7 +107,7 @@ func (c *conn) awaited(known []writtenRegion) (regions []writtenRegion) {
 		return nil
 	}
 	merged := map[topology.RegionID]lastWrite{}
-	for id, w := range c.wrote {
+	for id, w := range c.written {
 		if t.ByID(id) != nil {
 			continue
 		}
@@ -110,14 +119,14 @@ func (c *conn) awaited(known []writtenRegion) (regions []writtenRegion) {
 		if replica == nil {
 			continue
 		}
-		delete(c.wrote, id)
+		delete(c.written, id)
 		merged[r.ID] = lastWrite{replica.Applied(), w.slot}
 	}
 	for id, w := range merged {
-		w.index = max(w.index, c.wrote[id].index)
-		c.wrote[id] = w
+		w.index = max(w.index, c.written[id].index)
+		c.written[id] = w
 	}
-	for id, w := range c.wrote {
+	for id, w := range c.written {
 		x := writtenRegion{id, w, -1}
 		for _, k := range known {
 			if k.region == id && k.index == w.index {
@@ -223,11 +232,11 @@ func runChecksum(c *conn, args [][]byte) {
 // compareOne compares one region. It waits for a region that the node does not know: another node may have split it off
 // a moment ago.
 func (c *conn) compareOne(id topology.RegionID) ([]region.Comparison, error) {
-	deadline := c.arrived.Add(c.s.o.Settings.Redis.LeaderlessWait)
+	deadline := c.exec.arrived.Add(c.s.o.Settings.Redis.LeaderlessWait)
 	for {
 		changed := c.s.o.Node.Changed()
 		one, err := c.s.o.Node.Compare(c.ctx, id)
-		if !errors.Is(err, region.ErrNone) || !c.batch.wait(changed, deadline) {
+		if !errors.Is(err, region.ErrNone) || !c.exec.wait(changed, deadline) {
 			return []region.Comparison{one}, err
 		}
 	}
@@ -239,7 +248,7 @@ func (c *conn) compareOne(id topology.RegionID) ([]region.Comparison, error) {
 func (c *conn) compareAll() ([]region.Comparison, error) {
 	node, patience := c.s.o.Node, c.s.o.Settings.Redis.LeaderlessWait
 	all := make(map[topology.RegionID]region.Comparison)
-	for deadline := c.arrived.Add(patience); ; {
+	for deadline := c.exec.arrived.Add(patience); ; {
 		left := missing(all)
 		if len(left) == 0 {
 			return slices.SortedFunc(maps.Values(all), func(a, b region.Comparison) int {
@@ -262,7 +271,7 @@ func (c *conn) compareAll() ([]region.Comparison, error) {
 		switch {
 		case progress:
 			deadline = time.Now().Add(patience)
-		case c.batch.wait(changed, deadline):
+		case c.exec.wait(changed, deadline):
 		case t == nil:
 			return nil, errors.New("no cluster map yet")
 		default:

@@ -68,7 +68,7 @@ func runClientList(c *conn, args [][]byte) {
 	case len(args) > 3 && redis.IsOption(args[2], "id"):
 		ids := map[uint64]bool{}
 		for _, a := range args[3:] {
-			if !c.work.Spend(2) {
+			if !c.exec.work.Spend(2) {
 				return
 			}
 			id, ok := redis.ParseInt(a)
@@ -151,7 +151,7 @@ func runClientKill(c *conn, args [][]byte) {
 		addr = string(args[2])
 	} else {
 		for i := 2; i < len(args); i += 2 {
-			if !c.work.Spend(1) {
+			if !c.exec.work.Spend(1) {
 				return
 			}
 			if i+1 == len(args) {

@@ -179,11 +179,11 @@ func runClusterCountKeys(c *conn, args [][]byte) {
 	}
 	n := 0
 	w := redis.KeyWalk{CountOnly: true}
-	failure := c.walkSlots(reads, oneSlot(topology.Slot(slot)), &w, func() bool {
+	failure := c.exec.walkSlots(reads, oneSlot(topology.Slot(slot)), &w, func() bool {
 		n += w.Count
 		return true
 	})
-	if c.fails(failure) {
+	if c.exec.fails(failure) {
 		return
 	}
 	c.out.Int(int64(n))
@@ -200,10 +200,10 @@ func runClusterGetKeys(c *conn, args [][]byte) {
 		c.out.Error("ERR Invalid slot or number of keys")
 		return
 	}
-	found := c.collected()
+	found := c.exec.collected()
 	n := 0
 	w := redis.KeyWalk{Limit: int(min(max(most, 1), redis.MaxWalk))}
-	failure := c.walkSlots(reads, oneSlot(topology.Slot(slot)), &w, func() bool {
+	failure := c.exec.walkSlots(reads, oneSlot(topology.Slot(slot)), &w, func() bool {
 		for _, k := range w.Keys {
 			if int64(n) < most {
 				found.Bulk(k.Key)
@@ -212,9 +212,9 @@ func runClusterGetKeys(c *conn, args [][]byte) {
 		}
 		return int64(n) < most && !found.Full
 	})
-	if c.fails(failure) {
+	if c.exec.fails(failure) {
 		return
 	}
 	c.out.Array(n)
-	c.append(&found)
+	c.exec.append(&found)
 }

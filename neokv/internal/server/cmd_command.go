@@ -6,12 +6,12 @@ import (
 	"neokv.dev/neokv/internal/redis"
 )
 
-func runCommand(c *conn, args [][]byte)        { commands.WriteInfo(&c.out, nil, &c.work) }
-func runCommandInfo(c *conn, args [][]byte)    { commands.WriteInfo(&c.out, args[2:], &c.work) }
-func runCommandDocs(c *conn, args [][]byte)    { commands.WriteDocs(&c.out, args[2:], &c.work) }
-func runCommandGetKeys(c *conn, args [][]byte) { commands.WriteGetKeys(&c.out, args[2:], &c.work) }
+func runCommand(c *conn, args [][]byte)        { commands.WriteInfo(&c.out, nil, &c.exec.work) }
+func runCommandInfo(c *conn, args [][]byte)    { commands.WriteInfo(&c.out, args[2:], &c.exec.work) }
+func runCommandDocs(c *conn, args [][]byte)    { commands.WriteDocs(&c.out, args[2:], &c.exec.work) }
+func runCommandGetKeys(c *conn, args [][]byte) { commands.WriteGetKeys(&c.out, args[2:], &c.exec.work) }
 func runCommandGetKeysAndFlags(c *conn, args [][]byte) {
-	commands.WriteGetKeysAndFlags(&c.out, args[2:], &c.work)
+	commands.WriteGetKeysAndFlags(&c.out, args[2:], &c.exec.work)
 }
 func runCommandCount(c *conn, args [][]byte) { c.out.Int(int64(len(commands.Rows()))) }
 
@@ -23,8 +23,8 @@ func runCommandList(c *conn, args [][]byte) {
 		c.out.Error(redis.ErrSyntax)
 		return
 	case redis.IsOption(args[3], "pattern"):
-		pattern := redis.NewGlob(bytes.ToLower(args[4]), &c.work)
-		keep = func(r *redis.Command) bool { return pattern.Match([]byte(r.FullName()), &c.work) }
+		pattern := redis.NewGlob(bytes.ToLower(args[4]), &c.exec.work)
+		keep = func(r *redis.Command) bool { return pattern.Match([]byte(r.FullName()), &c.exec.work) }
 	case redis.IsOption(args[3], "aclcat"):
 		keep = func(r *redis.Command) bool { return inCategory(r, string(bytes.ToLower(args[4]))) }
 	case redis.IsOption(args[3], "module"):

@@ -306,16 +306,16 @@ func runConfigGet(c *conn, args [][]byte) {
 		}
 	}
 	for _, a := range args[2:] {
-		if !c.work.Spend(len(all)) {
+		if !c.exec.work.Spend(len(all)) {
 			return
 		}
 		name := bytes.ToLower(a)
-		pattern := redis.NewGlob(name, &c.work)
+		pattern := redis.NewGlob(name, &c.exec.work)
 		for _, p := range all {
 			switch {
 			case p.name == string(name):
 				add(p, string(a))
-			case pattern.Match([]byte(p.name), &c.work):
+			case pattern.Match([]byte(p.name), &c.exec.work):
 				add(p, p.name)
 			}
 		}

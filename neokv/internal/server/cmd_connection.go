@@ -120,7 +120,7 @@ func runHello(c *conn, args [][]byte) {
 		}
 	}
 	for i := 2; i < len(args); i++ {
-		if !c.work.Spend(2) {
+		if !c.exec.work.Spend(2) {
 			return
 		}
 		left := len(args) - 1 - i

@@ -36,7 +36,7 @@ var infoSections = []struct {
 	{name: "Cluster", lines: func(c *conn) []string {
 		return lines("cluster_enabled", map[bool]int{true: 0, false: 1}[c.s.proxy()])
 	}},
-	{name: "Keyspace", lines: (*conn).keyspace},
+	{name: "Keyspace", lines: func(c *conn) []string { return c.exec.keyspace() }},
 }
 
 func newRunID() string {
@@ -48,7 +48,7 @@ func newRunID() string {
 func runInfo(c *conn, args [][]byte) {
 	usual, all, named := len(args) == 1, false, map[string]bool{}
 	for _, a := range args[1:] {
-		if !c.work.Spend(2) {
+		if !c.exec.work.Spend(2) {
 			return
 		}
 		switch name := strings.ToLower(string(a)); name {

@@ -18,18 +18,18 @@ import (
 // walkSlots walks the part of a slot range that this server covers, in order. It sets w.Slots and calls step after each
 // step of w, until step returns false. It returns nil, or the error reply of a region that it could not read. It meets
 // each slot once, also if regions are split or merged meanwhile.
-func (c *conn) walkSlots(m mode, slots topology.SlotRange, w *redis.KeyWalk, step func() bool) (failure []byte) {
+func (e *executor) walkSlots(m mode, slots topology.SlotRange, w *redis.KeyWalk, step func() bool) (failure []byte) {
 regions:
 	for at := int(slots.First); at <= int(slots.Last); {
-		t := c.awaitTable(m)
+		t := e.awaitTable(m)
 		if t == nil {
 			return []byte("-" + redis.ErrClusterDown + "\r\n")
 		}
-		part, covered := c.coveredFrom(t, topology.Slot(at))
+		part, covered := e.coveredFrom(t, topology.Slot(at))
 		part.Last = min(part.Last, slots.Last)
 		w.Slots = part
 		for covered {
-			outcome, failure := c.walkStep(m, w)
+			outcome, failure := e.walkStep(m, w)
 			if failure != nil {
 				return failure
 			}
@@ -53,32 +53,31 @@ regions:
 }
 
 // fails answers with the failure of a walk, if there is one, and reports whether there is.
-func (c *conn) fails(failure []byte) bool {
-	c.out.Buf = append(c.out.Buf, failure...)
+func (e *executor) fails(failure []byte) bool {
+	e.out.Buf = append(e.out.Buf, failure...)
 	return failure != nil
 }
 
 // coveredFrom returns the slots from one on that lie in the same region, and whether this server covers them. A slot
 // without a region stands alone.
-func (c *conn) coveredFrom(t *route.Table, from topology.Slot) (slots topology.SlotRange, covered bool) {
+func (e *executor) coveredFrom(t *route.Table, from topology.Slot) (slots topology.SlotRange, covered bool) {
 	r, _ := t.Region(from)
 	if r == nil {
 		return oneSlot(from), false
 	}
-	return topology.SlotRange{First: from, Last: r.Slots.Last}, c.covers(r)
+	return topology.SlotRange{First: from, Last: r.Slots.Last}, e.covers(r)
 }
 
 // walkStep runs a walk's next step. The outcome is executed; or gone, if this store no longer leads the slots; or
 // scattered, if they lie in several regions by now.
-func (c *conn) walkStep(m mode, w *redis.KeyWalk) (outcome outcome, failure []byte) {
-	b := &c.batch
-	b.reset()
-	b.cuts, b.alone = true, true
-	b.tasks = append(b.tasks, task{
-		call: w.Call(), slot: w.Slots.First, span: w.Slots, scope: walkedSlots, ledOnly: !c.s.proxy(),
+func (e *executor) walkStep(m mode, w *redis.KeyWalk) (outcome outcome, failure []byte) {
+	e.reset()
+	e.cuts, e.alone = true, true
+	e.tasks = append(e.tasks, task{
+		call: w.Call(), slot: w.Slots.First, span: w.Slots, scope: walkedSlots, ledOnly: !e.proxy(),
 	})
-	b.exec(m)
-	x := &b.tasks[0]
+	e.exec(m)
+	x := &e.tasks[0]
 	if x.outcome == failed || len(x.reply) > 0 { // a walk replies nothing unless it is ended
 		return failed, bytes.Clone(x.reply)
 	}
@@ -91,24 +90,24 @@ func oneSlot(slot topology.Slot) topology.SlotRange {
 	return topology.SlotRange{First: slot, Last: slot}
 }
 
-func runKeys(c *conn, args [][]byte) {
-	found, pattern := c.collected(), redis.NewGlob(args[1], &c.work)
+func runKeys(e *executor, args [][]byte) {
+	found, pattern := e.collected(), redis.NewGlob(args[1], &e.work)
 	n := 0
 	w := redis.KeyWalk{}
-	failure := c.walkSlots(reads, allSlots, &w, func() bool {
+	failure := e.walkSlots(reads, allSlots, &w, func() bool {
 		for _, k := range w.Keys {
-			if pattern.Match(k.Key, &c.work) {
+			if pattern.Match(k.Key, &e.work) {
 				found.Bulk(k.Key)
 				n++
 			}
 		}
-		return c.work.Ended() == nil
+		return e.work.Ended() == nil
 	})
-	if c.fails(failure) || c.work.Ended() != nil {
+	if e.fails(failure) || e.work.Ended() != nil {
 		return
 	}
-	c.out.Array(n)
-	c.append(&found)
+	e.out.Array(n)
+	e.append(&found)
 }
 
 // keyCounts keeps the last count of each region.
@@ -144,18 +143,18 @@ func (x *keyCounts) prune(t *route.Table) {
 // count counts the keys that this server covers. It does not walk a region again if nobody has written to it since the
 // last count. When CountTime is over, count estimates a region by the slots that it has walked, since CRC16 spreads
 // keys evenly.
-func (c *conn) count(m mode) (sum redis.KeyCount, estimated bool, failure []byte) {
-	end := time.Now().Add(c.s.o.Settings.Redis.CountTime)
+func (e *executor) count(m mode) (sum redis.KeyCount, estimated bool, failure []byte) {
+	end := time.Now().Add(e.knobs.CountTime)
 	for at := 0; at < topology.SlotCount; {
-		t := c.awaitTable(m)
+		t := e.awaitTable(m)
 		if t == nil {
 			return sum, false, []byte("-" + redis.ErrClusterDown + "\r\n")
 		}
-		c.s.keyCounts.prune(t)
-		slots, covered := c.coveredFrom(t, topology.Slot(at))
+		e.keyCounts.prune(t)
+		slots, covered := e.coveredFrom(t, topology.Slot(at))
 		if covered {
 			r, _ := t.Region(slots.First)
-			n, partly, failure := c.countRegion(m, r.ID, slots, end)
+			n, partly, failure := e.countRegion(m, r.ID, slots, end)
 			if failure != nil {
 				return sum, false, failure
 			}
@@ -172,13 +171,13 @@ func (c *conn) count(m mode) (sum redis.KeyCount, estimated bool, failure []byte
 
 // countRegion counts the keys in slots of a region. A store that no longer leads the region counts none. It returns no
 // count if the slots lie in several regions by now.
-func (c *conn) countRegion(
+func (e *executor) countRegion(
 	m mode, r topology.RegionID, slots topology.SlotRange, end time.Time,
 ) (n *redis.KeyCount, estimated bool, failure []byte) {
 	n = new(redis.KeyCount)
-	w := redis.KeyWalk{Slots: slots, CountOnly: true, Known: c.s.keyCounts.of(r)}
+	w := redis.KeyWalk{Slots: slots, CountOnly: true, Known: e.keyCounts.of(r)}
 	for {
-		outcome, failure := c.walkStep(m, &w)
+		outcome, failure := e.walkStep(m, &w)
 		switch {
 		case failure != nil:
 			return nil, false, failure
@@ -193,7 +192,7 @@ func (c *conn) countRegion(
 		n.Add(&w)
 		switch more := w.Advance(); {
 		case !more:
-			c.s.keyCounts.keep(r, n)
+			e.keyCounts.keep(r, n)
 			return n, false, nil
 		case !time.Now().Before(end):
 			seen := int(w.Slots.First - slots.First)
@@ -210,17 +209,17 @@ func (c *conn) countRegion(
 	}
 }
 
-func runDBSize(c *conn, args [][]byte) {
-	n, _, failure := c.count(reads)
-	if c.fails(failure) {
+func runDBSize(e *executor, args [][]byte) {
+	n, _, failure := e.count(reads)
+	if e.fails(failure) {
 		return
 	}
-	c.out.Int(int64(n.Keys))
+	e.out.Int(int64(n.Keys))
 }
 
 // keyspace returns INFO's section keyspace. It does not wait for leaders, so during an election it may be empty.
-func (c *conn) keyspace() []string {
-	n, estimated, failure := c.count(promptReads)
+func (e *executor) keyspace() []string {
+	n, estimated, failure := e.count(promptReads)
 	if failure != nil || n.Keys == 0 {
 		return nil
 	}

@@ -17,7 +17,7 @@ func runLatencyHistogram(c *conn, args [][]byte) {
 		found = slices.Clone(c.s.calls.all)
 	}
 	for _, name := range args[2:] {
-		if !c.work.Spend(1) {
+		if !c.exec.work.Spend(1) {
 			return
 		}
 		if row := commands.Named(name); row != nil {
@@ -29,7 +29,7 @@ func runLatencyHistogram(c *conn, args [][]byte) {
 	found = slices.DeleteFunc(found, func(x *callCount) bool { return x.times.Load() == nil })
 	c.out.Map(len(found))
 	for _, x := range found {
-		if !c.work.Spend(histogramUnits) {
+		if !c.exec.work.Spend(histogramUnits) {
 			return
 		}
 		c.out.BulkString(x.row.FullName())

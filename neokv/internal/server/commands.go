@@ -15,6 +15,11 @@ import (
 // runner runs a command on the server itself. The arity of args holds. The reply goes to c.out.
 type runner func(c *conn, args [][]byte)
 
+// walker returns the runner of a command that goes over all keys in steps.
+func walker(run func(e *executor, args [][]byte)) runner {
+	return func(c *conn, args [][]byte) { run(&c.exec, args) }
+}
+
 // ownRow is a row of the server's own, with the function that runs it. A container has subcommands instead of a
 // function, or besides.
 type ownRow struct {
@@ -26,10 +31,10 @@ type ownRow struct {
 // runnersOfRedis has the runners of rows in package redis that have no function of their own, by full name: commands
 // that go over all keys in steps, and commands about the server's memory.
 var runnersOfRedis = map[string]runner{
-	"scan":                runScan,
-	"keys":                runKeys,
-	"dbsize":              runDBSize,
-	"randomkey":           runRandomKey,
+	"scan":                walker(runScan),
+	"keys":                walker(runKeys),
+	"dbsize":              walker(runDBSize),
+	"randomkey":           walker(runRandomKey),
 	"object|help":         runHelp,
 	"memory|help":         runHelp,
 	"memory|doctor":       runMemoryDoctor,
@@ -382,4 +387,12 @@ func ownRows() []ownRow {
 			Doc: doc("Announces a command that follows an ASK redirection.", "3.0.0", "cluster", "O(1)")},
 			runAsking, nil},
 	}
+}
+
+// runs returns the row whose function runs the command: its own, or the one that reads in its place.
+func (cmd *command) runs() *redis.Command {
+	if cmd.kind == read && cmd.row.Read == nil {
+		return cmd.row.ReadBy(cmd.args)
+	}
+	return cmd.row
 }

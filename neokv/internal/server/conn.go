@@ -8,10 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/redis"
-	"neokv.dev/neokv/internal/region"
-	"neokv.dev/neokv/internal/schedule"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -32,33 +29,18 @@ type conn struct {
 	rd      requestReader
 	argv    [][]byte // arguments of the pipeline's commands, one behind the other
 	cmds    []command
-	arrived time.Time // of the pipeline
 	since   time.Time // since when the commands that run now could have run
 	out     redis.Reply
-	tap     schedule.SlotTap
 	closing bool // the connection ends after the replies so far
 	limited bool // a read deadline is set
 	authed  bool
 	trusted bool // see TakeTrusted
 	quiet   replySilence
 	monitor *monitor                        // set while it is one
-	wrote   map[topology.RegionID]lastWrite // its last write in each region that it wrote to
+	written map[topology.RegionID]lastWrite // its last write in each region that it wrote to
 
-	batch batch
-
-	// work counts what reads do, so that look can end them: see look.go.
-	work   engine.Work
-	timed  int       // work.Calls as of the last look
-	begun  time.Time // when the first look at the present call was
-	peeked time.Time // when look last looked at the client
-	eof    time.Time // when the client was seen to send no more
-
-	turns     *turns // of the store that it reads from
-	turn      *turns // the turns of which it has one, so that it may make large replies; else nil
-	wantsTurn bool   // a reply ended because the connection has no turn
-
-	reading atomic.Pointer[region.Replica] // the replica that it reads from at this moment
-	began   atomic.Int64                   // since when, since the server started
+	exec executor
+	eof  time.Time // when the client was seen to send no more
 
 	ctx     context.Context // ends when the connection is killed
 	hangUp  context.CancelFunc
@@ -97,9 +79,7 @@ func newConn(s *Server, nc net.Conn, id uint64) *conn {
 	c.rd.before = c.setReadDeadline
 	c.rd.grow = c.enlarge
 	c.out.More, c.out.Room = c.more, freeRoom
-	c.batch.c, c.batch.more = c, c.moreOfReads
-	c.batch.readLimit = firstReads
-	c.work.Look = c.look
+	c.exec.init(&s.backend, c, c.ctx.Done(), &c.out)
 	c.info.Store(&clientInfo{proto: 2})
 	c.seen.Store(c.created.UnixNano())
 	return c

@@ -14,58 +14,57 @@ import (
 // region.
 
 // runFanOut runs a command in every region that its keys lie in, or that this server covers, and joins the replies.
-func (c *conn) runFanOut(cmd *command) {
+func (e *executor) runFanOut(cmd *command) {
 	m := reads
 	if cmd.row.Write != nil {
 		m = writes
 	}
-	b := &c.batch
-	b.reset()
-	b.alone = true
-	t := c.awaitTable(m)
+	e.reset()
+	e.alone = true
+	t := e.awaitTable(m)
 	if t == nil {
-		c.out.Error(redis.ErrClusterDown)
+		e.out.Error(redis.ErrClusterDown)
 		return
 	}
 	if cmd.row.Everywhere {
-		b.cuts, b.order = true, nil
+		e.cuts, e.order = true, nil
 		for i := range t.Regions {
-			if r := &t.Regions[i]; c.covers(r) {
-				b.tasks = append(b.tasks, b.wholeTask(cmd, r.Slots, r.Slots))
+			if r := &t.Regions[i]; e.covers(r) {
+				e.tasks = append(e.tasks, e.wholeTask(cmd, r.Slots, r.Slots))
 			}
 		}
 	} else {
-		b.addCut(t, cmd)
+		e.addCut(t, cmd)
 	}
-	b.exec(m)
-	if b.note(); b.full() {
-		c.out.Full = true
+	e.exec(m)
+	if e.note(); e.full() {
+		e.out.Full = true
 		return
 	}
-	if !b.takeReply() {
-		b.answer(cmd, b.tasks, b.order, &c.out)
+	if !e.takeReply() {
+		e.answer(cmd, e.tasks, e.order, e.out)
 	}
 }
 
 // addCut adds the tasks of a command that the proxy port cuts, and leaves their order as cut does.
-func (b *batch) addCut(t *route.Table, cmd *command) {
-	if b.order = b.cut(t, cmd); b.order != nil {
+func (e *executor) addCut(t *route.Table, cmd *command) {
+	if e.order = e.cut(t, cmd); e.order != nil {
 		return
 	}
-	b.add(cmd, false) // all in one region
-	x := &b.tasks[len(b.tasks)-1]
-	if b.lacksValue(cmd) {
+	e.add(cmd, false) // all in one region
+	x := &e.tasks[len(e.tasks)-1]
+	if e.lacksValue(cmd) {
 		x.slots = nil // no region has the missing value, so the command's function fails in any
 	} else if x.slots != nil {
-		x.scope, b.cuts = cutKeys, true
+		x.scope, e.cuts = cutKeys, true
 	}
 }
 
 // wholeTask returns the task that runs a command of all regions in some slots of a region, in all or in a part.
-func (b *batch) wholeTask(cmd *command, slots, region topology.SlotRange) task {
+func (e *executor) wholeTask(cmd *command, slots, region topology.SlotRange) task {
 	x := task{
 		call: redis.Call{Command: cmd.row, Args: cmd.args}, whole: cmd, slot: slots.First, span: slots,
-		scope: wholeSlots, ledOnly: !b.c.s.proxy(),
+		scope: wholeSlots, ledOnly: !e.proxy(),
 	}
 	if slots != region {
 		x.call = redis.FlushSlots(slots, x.call) // there is no other command of this kind
@@ -76,15 +75,15 @@ func (b *batch) wholeTask(cmd *command, slots, region topology.SlotRange) task {
 // awaitTable returns the slot table. It returns nil if there is none at the pipeline's deadline. For prompt reads it
 // does not wait. At a stand-in it returns nil: a client that goes over all stores must not take the slots of this one
 // for empty.
-func (c *conn) awaitTable(m mode) *route.Table {
-	if c.s.o.StandIn {
+func (e *executor) awaitTable(m mode) *route.Table {
+	if e.standIn {
 		return nil
 	}
-	deadline := c.arrived.Add(c.s.o.Settings.Redis.LeaderlessWait)
+	deadline := e.arrived.Add(e.knobs.LeaderlessWait)
 	for {
-		changed := c.s.o.Node.Changed()
-		t := c.s.o.Node.Table()
-		if t != nil || m == promptReads || !c.batch.wait(changed, deadline) {
+		changed := e.node.Changed()
+		t := e.node.Table()
+		if t != nil || m == promptReads || !e.wait(changed, deadline) {
 			return t
 		}
 	}
@@ -92,78 +91,78 @@ func (c *conn) awaitTable(m mode) *route.Table {
 
 // covers reports whether commands without keys cover a region. At a store's port they cover the regions that the store
 // leads, as a Redis Cluster node covers its slots; at the proxy port all.
-func (c *conn) covers(r *route.LedRegion) bool { return c.s.proxy() || r.Leader == c.s.o.Self }
+func (e *executor) covers(r *route.LedRegion) bool { return e.proxy() || r.Leader == e.self }
 
 // cut makes one task per region of a command whose arguments are all keys, or keys with values. It returns the task of
 // each key, counted from the command's first and valid until the next call, or nil when one region has all keys.
-func (b *batch) cut(t *route.Table, cmd *command) (order []int) {
-	b.positions = cmd.row.AppendKeys(b.positions[:0], cmd.args)
-	if len(b.positions) < 2 || b.lacksValue(cmd) {
+func (e *executor) cut(t *route.Table, cmd *command) (order []int) {
+	e.positions = cmd.row.AppendKeys(e.positions[:0], cmd.args)
+	if len(e.positions) < 2 || e.lacksValue(cmd) {
 		return nil
 	}
-	if len(b.partOf) < len(t.Regions) {
-		b.partOf = make([]int, len(t.Regions)) // by region: its task plus one, until this returns
+	if len(e.partOf) < len(t.Regions) {
+		e.partOf = make([]int, len(t.Regions)) // by region: its task plus one, until this returns
 	}
-	first, slots := len(b.tasks), len(b.slots)
-	b.order = b.order[:0]
-	b.counts = b.counts[:0] // the number of keys of each task
+	first, slots := len(e.tasks), len(e.slots)
+	e.order = e.order[:0]
+	e.counts = e.counts[:0] // the number of keys of each task
 	nobodys := 0            // the task of the keys that lie in no region, plus one
-	for _, p := range b.positions {
+	for _, p := range e.positions {
 		slot := topology.SlotOf(cmd.args[p])
 		_, region := t.Region(slot)
 		of := &nobodys
 		if region >= 0 {
-			of = &b.partOf[region]
+			of = &e.partOf[region]
 		}
 		if *of == 0 {
-			b.tasks = append(b.tasks, task{slot: slot, scope: cutKeys})
-			b.counts = append(b.counts, 0)
-			*of = len(b.counts)
+			e.tasks = append(e.tasks, task{slot: slot, scope: cutKeys})
+			e.counts = append(e.counts, 0)
+			*of = len(e.counts)
 		}
 		i := *of - 1
-		b.counts[i]++
-		b.order = append(b.order, i)
-		b.slots = append(b.slots, slot)
+		e.counts[i]++
+		e.order = append(e.order, i)
+		e.slots = append(e.slots, slot)
 	}
-	for i := first; i < len(b.tasks); i++ {
-		if _, region := t.Region(b.tasks[i].slot); region >= 0 {
-			b.partOf[region] = 0
+	for i := first; i < len(e.tasks); i++ {
+		if _, region := t.Region(e.tasks[i].slot); region >= 0 {
+			e.partOf[region] = 0
 		}
 	}
-	if len(b.counts) == 1 {
-		b.tasks, b.slots = b.tasks[:first], b.slots[:slots]
+	if len(e.counts) == 1 {
+		e.tasks, e.slots = e.tasks[:first], e.slots[:slots]
 		return nil
 	}
-	b.cuts = true
+	e.cuts = true
 	step := cmd.row.Keys[0].Step
-	ofKeys := b.slots[slots:]
-	b.slots = slices.Grow(b.slots, len(ofKeys))
-	b.args = slices.Grow(b.args, len(b.counts)+step*len(ofKeys))
-	for i, n := range b.counts {
-		x := &b.tasks[first+i]
-		args, at := len(b.args), len(b.slots)
-		b.args, b.slots = b.args[:args+1+step*n], b.slots[:at+n]
-		b.args[args] = cmd.args[0]
-		x.call = redis.Call{Command: cmd.row, Args: b.args[args : args+1 : len(b.args)]}
-		x.slots = b.slots[at:at:len(b.slots)]
+	ofKeys := e.slots[slots:]
+	e.slots = slices.Grow(e.slots, len(ofKeys))
+	e.args = slices.Grow(e.args, len(e.counts)+step*len(ofKeys))
+	for i, n := range e.counts {
+		x := &e.tasks[first+i]
+		args, at := len(e.args), len(e.slots)
+		e.args, e.slots = e.args[:args+1+step*n], e.slots[:at+n]
+		e.args[args] = cmd.args[0]
+		x.call = redis.Call{Command: cmd.row, Args: e.args[args : args+1 : len(e.args)]}
+		x.slots = e.slots[at:at:len(e.slots)]
 	}
-	for k, i := range b.order {
-		x, p := &b.tasks[first+i], b.positions[k]
+	for k, i := range e.order {
+		x, p := &e.tasks[first+i], e.positions[k]
 		x.call.Args = append(x.call.Args, cmd.args[p:p+step]...)
 		x.slots = append(x.slots, ofKeys[k])
 	}
-	return b.order
+	return e.order
 }
 
 // recut cuts the open tasks anew whose slots no longer lie in one region of the table. Regions are split and merged
 // while a command waits, or has run in some of its regions only. A task that is open was provably not applied. So in the
 // end its slots are run exactly once, however often they change hands, and no other slots are.
-func (b *batch) recut(t *route.Table) {
-	if !b.cuts || t == nil {
+func (e *executor) recut(t *route.Table) {
+	if !e.cuts || t == nil {
 		return
 	}
-	for i := 0; i < len(b.tasks); i++ {
-		x := &b.tasks[i]
+	for i := 0; i < len(e.tasks); i++ {
+		x := &e.tasks[i]
 		if x.outcome != open || x.scope == fixedKeys {
 			continue
 		}
@@ -174,18 +173,18 @@ func (b *batch) recut(t *route.Table) {
 				x.outcome = scattered
 			}
 		case wholeSlots:
-			pieces := b.cutSlots(t, x)
-			b.replace(i, pieces)
+			pieces := e.cutSlots(t, x)
+			e.replace(i, pieces)
 			i += len(pieces) - 1
 		case cutKeys:
 			if region != nil && containsAll(region.Slots, x.slots) {
 				continue
 			}
 			pieces, of := cutTask(t, x)
-			if len(b.ends) == 0 { // a command that runs alone
-				b.reorder(i, len(pieces), of)
+			if len(e.ends) == 0 { // a command that runs alone
+				e.reorder(i, len(pieces), of)
 			}
-			b.replace(i, pieces)
+			e.replace(i, pieces)
 			i += len(pieces) - 1
 		}
 	}
@@ -197,7 +196,7 @@ func containsAll(r topology.SlotRange, slots []topology.Slot) bool {
 
 // cutSlots returns the tasks that do what x does, one for each region that has some of its slots. Slots without a
 // region are one task, too, which fails.
-func (b *batch) cutSlots(t *route.Table, x *task) (pieces []task) {
+func (e *executor) cutSlots(t *route.Table, x *task) (pieces []task) {
 	for at := x.span.First; ; {
 		slots := topology.SlotRange{First: at, Last: at}
 		of := slots
@@ -211,7 +210,7 @@ func (b *batch) cutSlots(t *route.Table, x *task) (pieces []task) {
 				slots.Last++
 			}
 		}
-		pieces = append(pieces, b.wholeTask(x.whole, slots, of))
+		pieces = append(pieces, e.wholeTask(x.whole, slots, of))
 		if slots.Last >= x.span.Last {
 			return pieces
 		}
@@ -244,34 +243,34 @@ func cutTask(t *route.Table, x *task) (pieces []task, of []int) {
 
 // reorder makes b.order name the tasks as they are after task i has been cut into so many; of has the piece of each of
 // its keys. Only commands that run alone have an order. Replies of those that run together are sums, or OK.
-func (b *batch) reorder(i, pieces int, of []int) {
-	if b.order == nil { // the task had all keys
-		b.order = make([]int, len(of))
+func (e *executor) reorder(i, pieces int, of []int) {
+	if e.order == nil { // the task had all keys
+		e.order = make([]int, len(of))
 	}
-	for k, at := range b.order {
+	for k, at := range e.order {
 		switch {
 		case at == i:
-			b.order[k], of = i+of[0], of[1:]
+			e.order[k], of = i+of[0], of[1:]
 		case at > i:
-			b.order[k] += pieces - 1
+			e.order[k] += pieces - 1
 		}
 	}
 }
 
 // replace puts tasks in the place of task i.
-func (b *batch) replace(i int, with []task) {
-	b.tasks = slices.Replace(b.tasks, i, i+1, with...)
-	for k, end := range b.ends {
+func (e *executor) replace(i int, with []task) {
+	e.tasks = slices.Replace(e.tasks, i, i+1, with...)
+	for k, end := range e.ends {
 		if end > i {
-			b.ends[k] = end + len(with) - 1
+			e.ends[k] = end + len(with) - 1
 		}
 	}
 }
 
 // lacksValue reports whether the last key in positions has no value (MSET).
-func (b *batch) lacksValue(cmd *command) bool {
-	n := len(b.positions)
-	return n > 0 && b.positions[n-1]+cmd.row.Keys[0].Step != len(cmd.args)
+func (e *executor) lacksValue(cmd *command) bool {
+	n := len(e.positions)
+	return n > 0 && e.positions[n-1]+cmd.row.Keys[0].Step != len(cmd.args)
 }
 
 // join makes one reply of the tasks' replies, none of which is an error.

@@ -105,8 +105,8 @@ func (c *conn) end() {
 }
 
 // patience is how long a connection waits at least before it takes the disk of a store for hung.
-func (s *Server) patience() time.Duration {
-	return max(s.o.Settings.Redis.LeaderlessWait, leastPatience)
+func (b *backend) patience() time.Duration {
+	return max(b.knobs.LeaderlessWait, leastPatience)
 }
 
 // leastPatience is the least that patience returns.
@@ -128,7 +128,7 @@ func (s *Server) endHungReads() {
 		late := int64(time.Since(s.started) - patience)
 		s.mu.Lock()
 		for c := range s.connections() {
-			if r := c.reading.Load(); r != nil && c.began.Load() < late && r.OldestRead() > patience && c.kill() {
+			if r := c.exec.readsFrom(); r != nil && c.exec.began.Load() < late && r.OldestRead() > patience && c.kill() {
 				s.stats.hungClosed.Add(1)
 			}
 		}

@@ -443,7 +443,7 @@ func TestWait(t *testing.T) {
 			t.Errorf("asked for region and index %#x, want region 1 and no index: nothing was written", asked.Load())
 		}
 		for _, x := range s.clients {
-			x.wrote = map[topology.RegionID]lastWrite{3: {77, 9000}}
+			x.written = map[topology.RegionID]lastWrite{3: {77, 9000}}
 		}
 		// What is sent meanwhile is answered behind it.
 		begin := time.Now()
@@ -465,7 +465,7 @@ func TestWait(t *testing.T) {
 		}
 		// Of several regions the one counts that the fewest replicas have.
 		for _, x := range s.clients {
-			x.wrote[lagging] = lastWrite{5, 5000}
+			x.written[lagging] = lastWrite{5, 5000}
 		}
 		check("wait 1 700", ":0\r\n", 700*time.Millisecond)
 		time.AfterFunc(2*time.Second, func() { lags.Store(false) })
@@ -529,13 +529,13 @@ func TestTurnsOfHungStore(t *testing.T) {
 		var hung []*conn
 		for range cap(of.taken) {
 			c := newConn(s, nil, 1)
-			if c.turns = of; c.moreOfReads(1) == 0 {
+			if c.exec.wanted = of; c.exec.moreOfReads(1) == 0 {
 				t.Fatal("no turn, though there are some left")
 			}
 			hung = append(hung, c)
 		}
 		c := newConn(s, nil, 2)
-		if c.turns = of; c.awaitTurn() {
+		if c.exec.wanted = of; c.exec.awaitTurn() {
 			t.Fatal("a turn more than there are")
 		}
 		hasty := settings.Default() // a turn that lasts a moment is no hung disk
@@ -543,26 +543,26 @@ func TestTurnsOfHungStore(t *testing.T) {
 		another, _ := start(t, Options{Settings: hasty, ClientMemory: s.o.ClientMemory})
 		time.AfterFunc(time.Second, func() { of.ended.Add(1) })
 		h := newConn(another, nil, 3)
-		h.turns = of
-		if begin := time.Now(); h.awaitTurn() || time.Since(begin) <= time.Second {
+		h.exec.wanted = of
+		if begin := time.Now(); h.exec.awaitTurn() || time.Since(begin) <= time.Second {
 			t.Errorf("without redis.leaderless_wait it gave up after %s, before a turn ended", time.Since(begin))
 		}
-		if c.turns = of; c.moreOfReads(1) != 0 || !c.wantsTurn {
+		if c.exec.wanted = of; c.exec.moreOfReads(1) != 0 || !c.exec.wantsTurn {
 			t.Fatal("a turn more than there are")
 		}
 		for i := range 5 { // other connections have turns, one every two seconds
 			time.AfterFunc(time.Duration(i+1)*2*time.Second, func() { of.ended.Add(1) })
 		}
 		begin := time.Now()
-		if c.awaitTurn() {
+		if c.exec.awaitTurn() {
 			t.Error("a turn more than there are")
 		}
 		most := 10*time.Second + 2*max(k.Redis.LeaderlessWait, leastPatience)
 		if got := time.Since(begin); got <= 10*time.Second || got > most {
 			t.Errorf("turns ended for 10 s, and the connection gave up after %s", got)
 		}
-		time.AfterFunc(time.Second, hung[0].endTurn)
-		if !c.awaitTurn() {
+		time.AfterFunc(time.Second, hung[0].exec.endTurn)
+		if !c.exec.awaitTurn() {
 			t.Error("no turn, though one has ended")
 		}
 	})

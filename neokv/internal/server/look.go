@@ -26,32 +26,42 @@ const (
 	halfClosed = time.Second
 )
 
-// look returns why the call that the connection runs must end, nil if it may go on. engine.Work calls it about once in
-// a millisecond of work. The time of a call begins with its first look.
-func (c *conn) look() error {
-	if c.killed.Load() {
+// look returns why the call that runs now must end, nil if it may go on. engine.Work calls it about once in a
+// millisecond of work. The time of a call begins with its first look.
+func (e *executor) look() error {
+	select {
+	case <-e.gone:
 		return errGone
+	default:
 	}
 	now := time.Now()
-	if c.timed != c.work.Calls {
-		c.timed, c.begun, c.peeked = c.work.Calls, now, now
+	if e.timed != e.work.Calls {
+		e.timed, e.begun, e.peeked = e.work.Calls, now, now
 	}
-	if limit := c.s.o.Settings.Redis.CommandTime; limit > 0 && now.Sub(c.begun) > limit {
+	if limit := e.knobs.CommandTime; limit > 0 && now.Sub(e.begun) > limit {
 		return redis.Refusal(fmt.Sprintf("ERR the command takes longer than redis.command_time, %s, allows", limit))
 	}
-	if now.Sub(c.peeked) >= peekEvery {
-		c.peeked = now
-		if c.gone(now) {
-			c.kill()
+	if now.Sub(e.peeked) >= peekEvery {
+		e.peeked = now
+		if e.caller.lost(now) {
 			return errGone
 		}
 	}
 	return nil
 }
 
-// gone reports whether the client is gone. The reader keeps up to maxPipeline bytes that the client has sent meanwhile.
+// lost reports whether the client is gone, and then closes the connection.
+func (c *conn) lost(now time.Time) bool {
+	lost := c.hungUp(now)
+	if lost {
+		c.kill()
+	}
+	return lost
+}
+
+// hungUp reports whether the client is gone. The reader keeps up to maxPipeline bytes that the client has sent meanwhile.
 // The system tells of the end of a connection behind more bytes than that, as far as its own buffer holds them.
-func (c *conn) gone(now time.Time) bool {
+func (c *conn) hungUp(now time.Time) bool {
 	gone, silent := hungUp(c.nc.(*clientConn).Conn)
 	c.limited = true
 	for peeking := !gone && !silent; peeking && c.rd.room(); {
@@ -88,11 +98,11 @@ func hungUp(nc net.Conn) (gone, silent bool) {
 // over answers a command of the server's own whose work is over. What the command has replied counts for nothing: its
 // reply begins at start.
 func (c *conn) over(start int) {
-	err := c.work.Ended()
+	err := c.exec.work.Ended()
 	if err == nil {
 		return
 	}
-	c.work.Resume()
+	c.exec.work.Resume()
 	c.out.Buf = c.out.Buf[:start]
 	if line := redis.Refusal(""); errors.As(err, &line) {
 		c.out.Error(string(line))

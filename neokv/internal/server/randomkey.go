@@ -183,27 +183,27 @@ func (x *keyMaps) stale(m *keyMap, changes uint64) bool {
 }
 
 // runRandomKey is RANDOMKEY.
-func runRandomKey(c *conn, args [][]byte) {
-	end, by := time.Now().Add(c.s.o.Settings.Redis.CountTime), c.s.keyMaps.source()
+func runRandomKey(e *executor, args [][]byte) {
+	end, by := time.Now().Add(e.knobs.CountTime), e.keyMaps.source()
 	for {
-		all, failure := c.mapKeys(end)
-		if c.fails(failure) {
+		all, failure := e.mapKeys(end)
+		if e.fails(failure) {
 			return
 		}
-		m, at, keys := c.s.keyMaps.choose(all, by)
+		m, at, keys := e.keyMaps.choose(all, by)
 		if m == nil {
 			if slices.ContainsFunc(all, func(m *keyMap) bool { return m.partly }) {
 				continue
 			}
-			c.out.Null()
+			e.out.Null()
 			return
 		}
-		key, failure := c.draw(m, at, keys, by)
+		key, failure := e.draw(m, at, keys, by)
 		switch {
-		case c.fails(failure):
+		case e.fails(failure):
 			return
 		case key != nil:
-			c.out.Bulk(key)
+			e.out.Bulk(key)
 			return
 		}
 	}
@@ -211,17 +211,17 @@ func runRandomKey(c *conn, args [][]byte) {
 
 // mapKeys returns the maps of all that this server covers. It makes those anew that are missing or stale. After end it
 // makes one step for each that is incomplete.
-func (c *conn) mapKeys(end time.Time) (all []*keyMap, failure []byte) {
-	x := &c.s.keyMaps
+func (e *executor) mapKeys(end time.Time) (all []*keyMap, failure []byte) {
+	x := &e.keyMaps
 	for at := 0; at < topology.SlotCount; {
-		t := c.awaitTable(reads)
+		t := e.awaitTable(reads)
 		if t == nil {
 			return nil, []byte("-" + redis.ErrClusterDown + "\r\n")
 		}
 		if at == 0 {
 			x.prune(t)
 		}
-		slots, covered := c.coveredFrom(t, topology.Slot(at))
+		slots, covered := e.coveredFrom(t, topology.Slot(at))
 		at = int(slots.Last) + 1
 		if !covered {
 			continue
@@ -229,7 +229,7 @@ func (c *conn) mapKeys(end time.Time) (all []*keyMap, failure []byte) {
 		r, _ := t.Region(slots.First)
 		of := mapped{r.ID, slots, r.Version, r.Leader, r.Term}
 		changes := uint64(0)
-		if replica := c.s.o.Node.Replica(r.Leader, r.ID); replica != nil {
+		if replica := e.node.Replica(r.Leader, r.ID); replica != nil {
 			changes = replica.KeyChanges()
 		}
 		m := x.get(slots.First)
@@ -238,7 +238,7 @@ func (c *conn) mapKeys(end time.Time) (all []*keyMap, failure []byte) {
 				rest: slots, partly: true}
 		}
 		if m.partly {
-			if m, failure = c.mapOn(m, end); failure != nil {
+			if m, failure = e.mapOn(m, end); failure != nil {
 				return nil, failure
 			}
 			x.put(m)
@@ -249,8 +249,8 @@ func (c *conn) mapKeys(end time.Time) (all []*keyMap, failure []byte) {
 }
 
 // mapOn returns the map with more of the region in it, or with all of it.
-func (c *conn) mapOn(from *keyMap, end time.Time) (m *keyMap, failure []byte) {
-	x := &c.s.keyMaps
+func (e *executor) mapOn(from *keyMap, end time.Time) (m *keyMap, failure []byte) {
+	x := &e.keyMaps
 	x.mu.Lock()
 	n := *from
 	n.all = append([]stretch(nil), from.all...) // others may go on from there, too
@@ -259,7 +259,7 @@ func (c *conn) mapOn(from *keyMap, end time.Time) (m *keyMap, failure []byte) {
 	m.partly, m.restKeys = false, 0
 	var last redis.WalkedKey
 	w := redis.KeyWalk{WholeSlots: true}
-	failure = c.walkSlots(reads, m.rest, &w, func() bool {
+	failure = e.walkSlots(reads, m.rest, &w, func() bool {
 		for _, k := range w.Keys {
 			m.add(k, last)
 			last = k
@@ -279,7 +279,7 @@ func (c *conn) mapOn(from *keyMap, end time.Time) (m *keyMap, failure []byte) {
 }
 
 // draw chooses a key of a stretch that had so many. It returns nil if the choice does not count.
-func (c *conn) draw(m *keyMap, at, keys int, by *rand.Rand) (key, failure []byte) {
+func (e *executor) draw(m *keyMap, at, keys int, by *rand.Rand) (key, failure []byte) {
 	slots, present := m.of.slots, 0
 	w := redis.KeyWalk{Limit: min(keys+1, redis.MaxWalk)}
 	next := &stretch{slot: topology.SlotCount}
@@ -298,7 +298,7 @@ func (c *conn) draw(m *keyMap, at, keys int, by *rand.Rand) (key, failure []byte
 			slots.Last = m.rest.First - 1
 		}
 	}
-	failure = c.walkSlots(reads, slots, &w, func() bool {
+	failure = e.walkSlots(reads, slots, &w, func() bool {
 		for _, k := range w.Keys {
 			if !next.before(k) {
 				return false
@@ -313,12 +313,12 @@ func (c *conn) draw(m *keyMap, at, keys int, by *rand.Rand) (key, failure []byte
 		return nil, failure
 	}
 	if at < len(m.all) {
-		c.s.keyMaps.correct(m, at, present)
+		e.keyMaps.correct(m, at, present)
 		if by.IntN(max(keys, 1)) >= present {
 			return nil, nil
 		}
 	} else if key == nil {
-		c.s.keyMaps.correct(m, at, keys/2) // there are fewer keys than it seemed
+		e.keyMaps.correct(m, at, keys/2) // there are fewer keys than it seemed
 	}
 	return key, nil
 }

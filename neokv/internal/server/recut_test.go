@@ -36,13 +36,10 @@ func cutAt(version uint64, cuts ...topology.Slot) *route.Table {
 	return route.NewTable(version, []route.PublicStore{{ID: 1, Alive: true}}, regions)
 }
 
-// newBatch returns the batch of a connection to a server that nobody serves. Store 0 is the proxy port.
-func newBatch(t *testing.T, self topology.StoreID, n *fakeNode) *batch {
+// newExecutor returns the executor of a connection to a server that nobody serves. Store 0 is the proxy port.
+func newExecutor(t *testing.T, self topology.StoreID, n *fakeNode) *executor {
 	s, _ := start(t, Options{Self: self, Node: n})
-	c := &conn{s: s}
-	c.info.Store(&clientInfo{})
-	c.batch.c = c
-	return &c.batch
+	return &newConn(s, &pieces{}, 1).exec
 }
 
 func commandOf(words ...string) *command {
@@ -78,10 +75,10 @@ func joinArgs(args [][]byte) string {
 
 // TestFlushIsCutAnew: each slot is flushed once, by an entry of the region that has it then.
 func TestFlushIsCutAnew(t *testing.T) {
-	b := newBatch(t, 1, &fakeNode{})
+	e := newExecutor(t, 1, &fakeNode{})
 	one := cutAt(1)
-	b.cuts = true
-	b.tasks = []task{b.wholeTask(commandOf("flushall", "async"), allSlots, allSlots)}
+	e.cuts = true
+	e.tasks = []task{e.wholeTask(commandOf("flushall", "async"), allSlots, allSlots)}
 	hole := cutAt(5, 4096, 8192)
 	hole = route.NewTable(5, nil, slices.Delete(hole.Regions, 1, 2))
 	twice := cutAt(6, 4096, 8192) // a stale region of which newer ones have the middle
@@ -103,13 +100,13 @@ func TestFlushIsCutAnew(t *testing.T) {
 		{"one region again", one, 0,
 			[]string{"1: flush-slots 4096 8191 flushall async", "1: flush-slots 8192 16383 flushall async"}},
 	} {
-		b.recut(step.table)
-		got := texts(step.table, b.tasks)
+		e.recut(step.table)
+		got := texts(step.table, e.tasks)
 		if !slices.Equal(got, step.want) {
 			t.Errorf("%s: %q, want %q", step.name, got, step.want)
 		}
-		for i := 0; i < len(b.tasks) && step.done > 0; i++ {
-			if x := &b.tasks[i]; x.outcome == open {
+		for i := 0; i < len(e.tasks) && step.done > 0; i++ {
+			if x := &e.tasks[i]; x.outcome == open {
 				x.outcome, x.reply = executed, []byte("+OK\r\n")
 				step.done--
 			}
@@ -119,7 +116,7 @@ func TestFlushIsCutAnew(t *testing.T) {
 
 // TestWalkIsScattered: a step of a walk does not run over slots of several regions.
 func TestWalkIsScattered(t *testing.T) {
-	b := newBatch(t, 1, &fakeNode{})
+	e := newExecutor(t, 1, &fakeNode{})
 	for _, x := range []struct {
 		table *route.Table
 		want  outcome
@@ -127,11 +124,11 @@ func TestWalkIsScattered(t *testing.T) {
 		{cutAt(1), open}, {cutAt(2, 100), open}, {cutAt(2, 300), open}, {cutAt(2, 100, 300), open},
 		{cutAt(2, 200), scattered}, {cutAt(2, 101), scattered}, {nil, open},
 	} {
-		b.reset()
-		b.cuts = true
-		b.tasks = []task{{slot: 100, span: topology.SlotRange{First: 100, Last: 299}, scope: walkedSlots}}
-		if b.recut(x.table); b.tasks[0].outcome != x.want {
-			t.Errorf("outcome %d, want %d, by %v", b.tasks[0].outcome, x.want, x.table)
+		e.reset()
+		e.cuts = true
+		e.tasks = []task{{slot: 100, span: topology.SlotRange{First: 100, Last: 299}, scope: walkedSlots}}
+		if e.recut(x.table); e.tasks[0].outcome != x.want {
+			t.Errorf("outcome %d, want %d, by %v", e.tasks[0].outcome, x.want, x.table)
 		}
 	}
 }
@@ -151,7 +148,7 @@ func randomTable(r *rand.Rand, version uint64) *route.Table {
 func TestCutCommandsAreCutAnew(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))
-	b := newBatch(t, 0, &fakeNode{table: func() *route.Table { return cutAt(1) }})
+	e := newExecutor(t, 0, &fakeNode{table: func() *route.Table { return cutAt(1) }})
 	for range 300 {
 		var cmds []command
 		words := func(name string, step int) []string {
@@ -167,8 +164,8 @@ func TestCutCommandsAreCutAnew(t *testing.T) {
 		table := randomTable(r, 1)
 		if alone {
 			cmds = []command{*commandOf(words("mget", 1)...)}
-			b.reset()
-			b.addCut(table, &cmds[0])
+			e.reset()
+			e.addCut(table, &cmds[0])
 		} else {
 			for range 1 + r.IntN(4) {
 				switch r.IntN(3) {
@@ -180,21 +177,21 @@ func TestCutCommandsAreCutAnew(t *testing.T) {
 					cmds = append(cmds, *commandOf("set", "k", "v"))
 				}
 			}
-			b.reset()
+			e.reset()
 			for i := range cmds {
 				if cmds[i].row.Split == redis.NoSplit {
-					b.add(&cmds[i], false)
+					e.add(&cmds[i], false)
 				} else {
-					b.addCut(table, &cmds[i])
+					e.addCut(table, &cmds[i])
 				}
-				b.ends = append(b.ends, len(b.tasks))
+				e.ends = append(e.ends, len(e.tasks))
 			}
 		}
-		for round := uint64(2); b.open() > 0; round++ {
+		for round := uint64(2); e.open() > 0; round++ {
 			table = randomTable(r, round)
-			b.recut(table)
-			for i := range b.tasks {
-				x := &b.tasks[i]
+			e.recut(table)
+			for i := range e.tasks {
+				x := &e.tasks[i]
 				if x.outcome != open {
 					continue
 				}
@@ -226,9 +223,9 @@ func TestCutCommandsAreCutAnew(t *testing.T) {
 		}
 		var want redis.Reply
 		from := 0
-		b.c.out.Buf = b.c.out.Buf[:0]
+		e.out.Buf = e.out.Buf[:0]
 		if alone {
-			b.answer(&cmds[0], b.tasks, b.order, &b.c.out)
+			e.answer(&cmds[0], e.tasks, e.order, e.out)
 		}
 		for i := range cmds {
 			args := cmds[i].args[1:]
@@ -245,7 +242,7 @@ func TestCutCommandsAreCutAnew(t *testing.T) {
 			}
 			if !alone {
 				var ran []string
-				for _, x := range b.tasks[from:b.ends[i]] {
+				for _, x := range e.tasks[from:e.ends[i]] {
 					for _, a := range x.call.Args[1:] {
 						ran = append(ran, string(a))
 					}
@@ -257,12 +254,12 @@ func TestCutCommandsAreCutAnew(t *testing.T) {
 				if !slices.Equal(ran, all) {
 					t.Fatalf("seed %d: %q ran as %q", seed, joinArgs(cmds[i].args), ran)
 				}
-				b.answer(&cmds[i], b.tasks[from:b.ends[i]], nil, &b.c.out)
-				from = b.ends[i]
+				e.answer(&cmds[i], e.tasks[from:e.ends[i]], nil, e.out)
+				from = e.ends[i]
 			}
 		}
-		if string(b.c.out.Buf) != string(want.Buf) {
-			t.Fatalf("seed %d: replies %q, want %q", seed, b.c.out.Buf, want.Buf)
+		if string(e.out.Buf) != string(want.Buf) {
+			t.Fatalf("seed %d: replies %q, want %q", seed, e.out.Buf, want.Buf)
 		}
 	}
 }
@@ -272,21 +269,21 @@ func TestCutCommandsAreCutAnew(t *testing.T) {
 func TestPartsNameTheBounds(t *testing.T) {
 	replica := region.New(region.Options{Region: topology.Region{ID: 4097}})
 	n := &fakeNode{replica: func(topology.StoreID, topology.RegionID) *region.Replica { return replica }}
-	b := newBatch(t, 0, n)
+	e := newExecutor(t, 0, n)
 	table := cutAt(7, 4096)
-	b.add(commandOf("set", "foo", "v"), false) // slot 12182
-	if waiting := b.decide(table); waiting != 0 || b.used != 1 {
-		t.Fatalf("%d tasks wait, %d parts", waiting, b.used)
+	e.add(commandOf("set", "foo", "v"), false) // slot 12182
+	if waiting := e.decide(table); waiting != 0 || e.used != 1 {
+		t.Fatalf("%d tasks wait, %d parts", waiting, e.used)
 	}
-	p := b.parts[0]
+	p := e.parts[0]
 	if p.run.Version != 7 || p.id != 4097 || p.slot != 4096 {
 		t.Errorf("part of region %d from slot %d with version %d, want 4097, 4096, 7", p.id, p.slot, p.run.Version)
 	}
 	p.pending.Err = region.ErrBounds
-	if waiting := b.collect(table, b.parts[:1], writes); waiting != 1 {
+	if waiting := e.collect(table, e.parts[:1], writes); waiting != 1 {
 		t.Errorf("%d tasks are open after ErrBounds, want 1", waiting)
 	}
-	if b.reset(); p.run.Version != 0 {
+	if e.reset(); p.run.Version != 0 {
 		t.Errorf("a part that is reset has version %d", p.run.Version)
 	}
 }
@@ -295,10 +292,10 @@ func TestPartsNameTheBounds(t *testing.T) {
 func TestWaitFollowsMergedRegions(t *testing.T) {
 	replica := region.New(region.Options{Region: topology.Region{ID: 1}})
 	table := cutAt(1, 100, 200)
-	b := newBatch(t, 1, &fakeNode{table: func() *route.Table { return table },
+	e := newExecutor(t, 1, &fakeNode{table: func() *route.Table { return table },
 		replica: func(topology.StoreID, topology.RegionID) *region.Replica { return replica }})
-	c := b.c
-	c.wrote = map[topology.RegionID]lastWrite{1: {5, 0}, 101: {9, 100}, 201: {7, 200}}
+	c := e.caller.(*conn)
+	c.written = map[topology.RegionID]lastWrite{1: {5, 0}, 101: {9, 100}, 201: {7, 200}}
 	known := c.awaited(nil)
 	for i := range known {
 		known[i].have = 2

@@ -2,6 +2,8 @@ package server
 
 import (
 	"errors"
+	"slices"
+	"strings"
 	"time"
 
 	"neokv.dev/neokv/internal/redis"
@@ -10,7 +12,7 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file is how a batch runs its tasks, round after round:
+// This file is how an executor makes tasks of commands, runs them, and answers. It runs them round after round:
 //
 //	recut   tasks whose slots no longer lie in one region are cut anew
 //	decide  every open task gets a part, an error that is its reply, or has to wait
@@ -33,56 +35,208 @@ const (
 // read index rounds of which the first gets no answer.
 const oneTry = 400 * time.Millisecond
 
-// exec runs the tasks and returns when each has an outcome.
-func (b *batch) exec(m mode) {
-	s := b.c.s
-	if !b.waited.Equal(b.c.arrived) {
-		clear(b.overdue)
+// limit returns how many commands of a kind a batch may have.
+func (e *executor) limit(k runKind) int {
+	if k == read {
+		return e.readLimit
 	}
-	if len(b.overdue) == 0 {
-		b.deadline = time.Now().Add(s.o.Settings.Redis.LeaderlessWait)
+	return maxWrites
+}
+
+// runTogether runs reads or writes of the pipeline and appends their replies in order. Writes that concern several
+// regions are cut. It returns how many commands it has run: of reads with large replies not all, but at least one.
+func (e *executor) runTogether(cmds []command, k runKind) (ran int) {
+	e.prepare(cmds, k)
+	if k == read {
+		e.exec(someReads)
+	} else {
+		e.exec(writes)
+	}
+	before := len(e.out.Buf)
+	if e.full() { // the connection ends
+		e.out.Full = true
+		return len(cmds)
+	}
+	if e.takeReply() {
+		e.caller.answered(&cmds[0], 0, true)
+		e.readLimit = 1
+		return 1
+	}
+	ran = e.answerAll(cmds)
+	if k == read {
+		perRead := (len(e.out.Buf)-before)/ran + 1
+		e.readLimit = max(1, min(maxReads, wantReplies/perRead, 4*e.readLimit))
+	} else {
+		e.note()
+	}
+	kept := 0
+	for _, p := range e.parts[:e.used] { // the replies have been copied
+		if kept += cap(p.run.Out.Buf); kept > wantReplies {
+			p.run.Out.Buf = nil
+		}
+	}
+	return ran
+}
+
+// prepare makes tasks of commands that run together.
+func (e *executor) prepare(cmds []command, k runKind) {
+	e.reset()
+	follow := k == read && e.knobs.FollowerRead && !e.standIn && e.caller.readOnly()
+	for i := range cmds {
+		if cmd := &cmds[i]; !cmd.cut {
+			e.add(cmd, follow)
+		} else if t := e.awaitTable(writes); t != nil {
+			e.addCut(t, cmd)
+		} else {
+			e.tasks = append(e.tasks, task{})
+			e.fail(&e.tasks[len(e.tasks)-1], redis.ErrClusterDown)
+		}
+		e.ends = append(e.ends, len(e.tasks))
+	}
+}
+
+// add adds a command of the pipeline as one task. Where follow is set, a replica that does not lead may read its keys.
+func (e *executor) add(cmd *command, follow bool) {
+	t := task{call: redis.Call{Command: cmd.runs(), Args: cmd.args}}
+	e.positions = t.call.Command.AppendKeys(e.positions[:0], cmd.args)
+	t.follow = follow && len(e.positions) > 0
+	switch len(e.positions) {
+	case 0: // a wrong number of keys: the command fails in any region
+		t.slot = e.anySlot()
+	case 1:
+		t.slot = topology.SlotOf(cmd.args[e.positions[0]])
+	default:
+		n := len(e.slots)
+		for _, p := range e.positions {
+			e.slots = append(e.slots, topology.SlotOf(cmd.args[p]))
+		}
+		t.slots = e.slots[n:len(e.slots):len(e.slots)]
+		t.slot = t.slots[0]
+	}
+	e.tasks = append(e.tasks, t)
+}
+
+// anySlot returns a slot that this store leads, or 0 if it leads none.
+func (e *executor) anySlot() topology.Slot {
+	if t := e.node.Table(); t != nil {
+		if led := t.Led(e.self); len(led) > 0 {
+			return led[0].First
+		}
+	}
+	return 0
+}
+
+// answerAll appends the replies of commands that ran together, up to the first that was postponed, and counts them.
+func (e *executor) answerAll(cmds []command) (ran int) {
+	size := 0
+	for i := range e.tasks {
+		size += len(e.tasks[i].reply)
+	}
+	e.out.Buf = slices.Grow(e.out.Buf, size) // once: growing step by step copies large replies several times
+	from := 0
+	for ; ran < len(e.ends) && e.tasks[from].outcome != postponed; ran++ {
+		tasks, start := e.tasks[from:e.ends[ran]], len(e.out.Buf)
+		e.answer(&cmds[ran], tasks, nil, e.out)
+		e.caller.answered(&cmds[ran], start, len(tasks) > 1 || tasks[0].outcome != failed)
+		from = e.ends[ran]
+	}
+	return ran
+}
+
+// answer appends the reply of a command, made of the replies of the command's tasks.
+func (e *executor) answer(cmd *command, tasks []task, order []int, out *redis.Reply) {
+	if len(tasks) == 1 && tasks[0].outcome != gone {
+		out.Buf = append(out.Buf, tasks[0].reply...)
+		return
+	}
+	failure, succeeded := []byte(nil), 0
+	for i := range tasks {
+		switch x := &tasks[i]; {
+		case x.outcome == gone:
+		case x.reply[0] != '-':
+			succeeded++
+		case failure == nil:
+			failure = x.reply
+		}
+	}
+	switch {
+	case failure != nil && succeeded > 0 && cmd.row.Write != nil:
+		reason := strings.TrimPrefix(string(failure[1:len(failure)-2]), "ERR ")
+		out.Error("ERR partly applied: " + reason)
+	case failure != nil:
+		out.Buf = append(out.Buf, failure...)
+	default:
+		join(cmd.row.Split, tasks, order, out)
+	}
+}
+
+// takeReply hands a single large reply of a read to the connection without copying it, and reports whether it did.
+func (e *executor) takeReply() bool {
+	if e.turn == nil || len(e.tasks) != 1 || e.tasks[0].outcome != executed || e.used != 1 || len(e.out.Buf) > 0 {
+		return false
+	}
+	e.out.Buf = e.parts[0].run.Out.Buf
+	e.parts[0].run.Out.Buf = nil
+	return true
+}
+
+// note remembers where the writes of the batch went, for WAIT.
+func (e *executor) note() {
+	for _, p := range e.parts[:e.used] {
+		if p.pending.Index > 0 {
+			e.caller.wrote(p.id, lastWrite{p.pending.Index, p.slot})
+		}
+	}
+}
+
+// exec runs the tasks and returns when each has an outcome.
+func (e *executor) exec(m mode) {
+	if !e.waited.Equal(e.arrived) {
+		clear(e.overdue)
+	}
+	if len(e.overdue) == 0 {
+		e.deadline = time.Now().Add(e.knobs.LeaderlessWait)
 	}
 	for fresh := true; ; fresh = false {
-		changed := s.o.Node.Changed()
-		t := s.o.Node.Table()
-		first := b.used
-		b.recut(t)
-		waiting := b.decide(t)
-		if parts := b.parts[first:b.used]; len(parts) > 0 {
+		changed := e.node.Changed()
+		t := e.node.Table()
+		first := e.used
+		e.recut(t)
+		waiting := e.decide(t)
+		if parts := e.parts[first:e.used]; len(parts) > 0 {
 			now := time.Now()
-			b.setDeadlines(parts, m, now, fresh)
+			e.setDeadlines(parts, m, now, fresh)
 			if m != writes {
-				b.read(parts, m)
-			} else if !b.write(parts, now) {
-				b.abandon()
+				e.read(parts, m)
+			} else if !e.write(parts, now) {
+				e.abandon()
 				return
 			}
-			waiting = b.collect(t, parts, m)
+			waiting = e.collect(t, parts, m)
 		}
 		if waiting == 0 {
 			return
 		}
-		b.c.endTurn()
-		if m == promptReads || !b.wait(changed, b.deadline) {
-			b.giveUp(t)
+		e.endTurn()
+		if m == promptReads || !e.wait(changed, e.deadline) {
+			e.giveUp(t)
 			return
 		}
 	}
 }
 
 // decide gives every open task its error or its part, and returns how many have neither.
-func (b *batch) decide(t *route.Table) (waiting int) {
-	s := b.c.s
-	first := b.used
-	if t != nil && len(b.partOf) < len(t.Regions) {
-		b.partOf = make([]int, len(t.Regions)) // all zero between rounds
+func (e *executor) decide(t *route.Table) (waiting int) {
+	first := e.used
+	if t != nil && len(e.partOf) < len(t.Regions) {
+		e.partOf = make([]int, len(t.Regions)) // all zero between rounds
 	}
 	var one [1]topology.Slot
-	for i := range b.tasks {
-		if s.o.Mistakes.RetryBackward && first > 0 {
-			i = len(b.tasks) - 1 - i
+	for i := range e.tasks {
+		if e.mistakes.RetryBackward && first > 0 {
+			i = len(e.tasks) - 1 - i
 		}
-		x := &b.tasks[i]
+		x := &e.tasks[i]
 		if x.outcome != open {
 			continue
 		}
@@ -91,14 +245,14 @@ func (b *batch) decide(t *route.Table) (waiting int) {
 			one[0] = x.slot
 			slots = one[:]
 		}
-		d := route.Decide(t, s.self(), slots, x.follow)
+		d := route.Decide(t, e.self, slots, x.follow)
 		var p *part
 		if d.Action == route.Serve {
-			p = b.partFor(t, d)
+			p = e.partFor(t, d)
 		}
 		if d.Follow && p == nil { // the replica does not run here
 			x.follow = false
-			d = route.Decide(t, s.self(), slots, false)
+			d = route.Decide(t, e.self, slots, false)
 		}
 		switch {
 		case d.Action == route.Serve:
@@ -107,20 +261,20 @@ func (b *batch) decide(t *route.Table) (waiting int) {
 				continue
 			}
 			if sampler := p.replica.Sampler(); sampler != nil {
-				b.c.tap.Count(sampler, x.slot)
+				e.tap.Count(sampler, x.slot)
 			}
 			p.run.Calls = append(p.run.Calls, x.call)
 			p.tasks = append(p.tasks, i)
-		case d.Action == route.Wait, d.Action == route.Moved && b.outdated(t, d):
+		case d.Action == route.Wait, d.Action == route.Moved && e.outdated(t, d):
 			waiting++
 		case d.Action == route.Moved && x.ledOnly:
 			x.outcome = gone
 		default:
-			b.refuse(x, d)
+			e.refuse(x, d)
 		}
 	}
-	for _, p := range b.parts[first:b.used] {
-		b.partOf[p.region] = 0
+	for _, p := range e.parts[first:e.used] {
+		e.partOf[p.region] = 0
 	}
 	return waiting
 }
@@ -128,58 +282,47 @@ func (b *batch) decide(t *route.Table) (waiting int) {
 // outdated reports whether the store knows more of a slot than the table. The table says so a moment later. Until then
 // a redirection may name a store that already sends clients here: a client goes to and fro until it has used up its
 // redirections.
-func (b *batch) outdated(t *route.Table, d route.Decision) bool {
-	return b.c.s.o.Node.Outdated(d.Slot, &t.Regions[d.Index])
-}
-
-// proxy reports whether the server passes commands on instead of redirecting clients.
-func (s *Server) proxy() bool { return s.o.Self == 0 || !s.o.Settings.Redis.ClusterEnabled }
-
-// self is the store for which Decide routes, or 0 if the server redirects nobody.
-func (s *Server) self() topology.StoreID {
-	if s.proxy() {
-		return 0
-	}
-	return s.o.Self
+func (e *executor) outdated(t *route.Table, d route.Decision) bool {
+	return e.node.Outdated(d.Slot, &t.Regions[d.Index])
 }
 
 // partFor returns this round's part for a region. It returns nil if no store of this process has the region's leader.
-func (b *batch) partFor(t *route.Table, d route.Decision) *part {
-	if i := b.partOf[d.Index]; i > 0 {
-		return b.parts[i-1]
+func (e *executor) partFor(t *route.Table, d route.Decision) *part {
+	if i := e.partOf[d.Index]; i > 0 {
+		return e.parts[i-1]
 	}
 	r := &t.Regions[d.Index]
 	at := r.Leader
 	if d.Follow {
-		at = b.c.s.o.Self
+		at = e.self
 	}
-	replica := b.c.s.o.Node.Replica(at, r.ID)
+	replica := e.node.Replica(at, r.ID)
 	if replica == nil {
 		return nil
 	}
-	if b.used == len(b.parts) {
-		b.parts = append(b.parts, &part{})
+	if e.used == len(e.parts) {
+		e.parts = append(e.parts, &part{})
 	}
-	p := b.parts[b.used]
-	b.used++
-	b.partOf[d.Index] = b.used
+	p := e.parts[e.used]
+	e.used++
+	e.partOf[d.Index] = e.used
 	p.region, p.id, p.slot, p.store, p.replica = d.Index, r.ID, r.Slots.First, at, replica
 	p.follow, p.tasks = d.Follow, p.tasks[:0]
-	p.run.Out.Proto, p.run.Out.More, p.run.Out.Room = b.c.out.Proto, b.c.out.More, freeRoom
-	p.run.Work, p.run.Within = &b.c.work, b.alone
+	p.run.Out.Proto, p.run.Out.More, p.run.Out.Room = e.out.Proto, e.out.More, freeRoom
+	p.run.Work, p.run.Within = &e.work, e.alone
 	p.run.Version = r.Version // the region refuses the run if it has other bounds than the table says
 	p.pending.Index = 0
 	return p
 }
 
 // setDeadlines gives the parts their time. In a fresh round the batch has waited for nothing yet.
-func (b *batch) setDeadlines(parts []*part, m mode, now time.Time, fresh bool) {
-	try, last := now.Add(oneTry), b.deadline.Add(oneTry)
+func (e *executor) setDeadlines(parts []*part, m mode, now time.Time, fresh bool) {
+	try, last := now.Add(oneTry), e.deadline.Add(oneTry)
 	for _, p := range parts {
-		p.pending.Deadline = b.deadline
+		p.pending.Deadline = e.deadline
 		switch {
-		case b.deadline.Before(try):
-			if fresh && len(b.overdue) > 0 && !b.overdue[p.id] {
+		case e.deadline.Before(try):
+			if fresh && len(e.overdue) > 0 && !e.overdue[p.id] {
 				p.pending.Deadline = last
 			}
 		case m != writes:
@@ -190,7 +333,7 @@ func (b *batch) setDeadlines(parts []*part, m mode, now time.Time, fresh bool) {
 
 // write proposes the parts and waits for them. Each part's pending.Err then says how that went. It returns false when
 // the server closes meanwhile: the parts are lost.
-func (b *batch) write(parts []*part, now time.Time) bool {
+func (e *executor) write(parts []*part, now time.Time) bool {
 	for _, p := range parts {
 		if p.pending.Run = &p.run; p.pending.Deadline.After(now) {
 			p.replica.Propose(&p.pending)
@@ -200,7 +343,7 @@ func (b *batch) write(parts []*part, now time.Time) bool {
 		switch {
 		case !p.pending.Deadline.After(now):
 			p.pending.Err, p.pending.Lost = region.ErrDeadline, false
-		case !p.pending.WaitUnless(b.c.s.closing):
+		case !p.pending.WaitUnless(e.closing):
 			return false
 		}
 	}
@@ -208,7 +351,7 @@ func (b *batch) write(parts []*part, now time.Time) bool {
 }
 
 // read runs the parts one after the other. Each part's pending.Err then says how that went.
-func (b *batch) read(parts []*part, m mode) {
+func (e *executor) read(parts []*part, m mode) {
 	if len(parts) > 1 {
 		for _, p := range parts {
 			p.replica.Prepare()
@@ -223,33 +366,48 @@ func (b *batch) read(parts []*part, m mode) {
 			}
 			p.run.Limit = left
 		}
-		b.readPart(p)
+		e.readPart(p)
 		left -= len(p.run.Out.Buf)
 	}
+}
+
+// beginReading notes which replica is read, for readsFrom.
+func (e *executor) beginReading(p *part) {
+	e.began.Store(int64(time.Since(e.started)))
+	e.readRegion.Store(int64(p.id))
+	e.readStore.Store(uint32(p.store))
+}
+
+// readsFrom returns the replica that is being read, nil if none is. Any goroutine may call it.
+func (e *executor) readsFrom() replica {
+	store := topology.StoreID(e.readStore.Load())
+	if store == 0 {
+		return nil
+	}
+	return e.node.Replica(store, topology.RegionID(e.readRegion.Load()))
 }
 
 // readPart runs a part's reads. If their replies are large and the connection has no turn, readPart leaves the region,
 // waits for a turn, and runs the reads again. The wait does not count as the region's time. If it gets no turn, the
 // tasks stay open.
-func (b *batch) readPart(p *part) {
-	p.run.Out.More = b.more
-	if b.c.turns = b.c.s.o.ClientMemory.turns[p.store]; b.c.turn != b.c.turns {
-		b.c.endTurn()
+func (e *executor) readPart(p *part) {
+	p.run.Out.More = e.more
+	if e.wanted = e.turns[p.store]; e.turn != e.wanted {
+		e.endTurn()
 	}
 	for {
-		b.c.began.Store(int64(time.Since(b.c.s.started)))
-		b.c.reading.Store(p.replica)
+		e.beginReading(p)
 		if p.follow {
 			p.pending.Err = p.replica.ReadFollowing(&p.run, p.pending.Deadline)
 		} else {
 			p.pending.Err = p.replica.Read(&p.run, p.pending.Deadline)
 		}
-		b.c.reading.Store(nil)
-		if !b.c.wantsTurn {
+		e.readStore.Store(0)
+		if !e.wantsTurn {
 			return
 		}
 		begin := time.Now()
-		got := b.c.awaitTurn()
+		got := e.awaitTurn()
 		p.run.Ends = p.run.Ends[:0]
 		p.run.Out.Buf, p.run.Out.Room, p.run.Out.Full = p.run.Out.Buf[:0], freeRoom, false
 		if !got {
@@ -257,17 +415,17 @@ func (b *batch) readPart(p *part) {
 			return
 		}
 		waited := time.Since(begin)
-		b.deadline, p.pending.Deadline = b.deadline.Add(waited), p.pending.Deadline.Add(waited)
-		b.c.begun = b.c.begun.Add(waited)
+		e.deadline, p.pending.Deadline = e.deadline.Add(waited), p.pending.Deadline.Add(waited)
+		e.begun = e.begun.Add(waited)
 	}
 }
 
 // collect gives the tasks of the round's parts their replies, and returns how many tasks of the batch are still open.
-func (b *batch) collect(t *route.Table, parts []*part, m mode) (waiting int) {
+func (e *executor) collect(t *route.Table, parts []*part, m mode) (waiting int) {
 	for n, p := range parts {
 		if m == writes && p.pending.Lost {
-			b.failAll(p.tasks, "ERR "+p.pending.Err.Error())
-			b.late(p.id)
+			e.failAll(p.tasks, "ERR "+p.pending.Err.Error())
+			e.late(p.id)
 			parts[n] = &part{} // the region keeps the lost part, so the batch needs another
 			continue
 		}
@@ -276,71 +434,70 @@ func (b *batch) collect(t *route.Table, parts []*part, m mode) (waiting int) {
 		}
 		from := 0
 		for i, end := range p.run.Ends {
-			x := &b.tasks[p.tasks[i]]
+			x := &e.tasks[p.tasks[i]]
 			x.reply, x.outcome = p.run.Out.Buf[from:end:end], executed
 			from = end
 		}
 		if rest := p.tasks[len(p.run.Ends):]; len(rest) > 0 {
-			b.collectRest(t, p, rest)
+			e.collectRest(t, p, rest)
 		}
 	}
-	return b.open()
+	return e.open()
 }
 
 // collectRest decides, by the part's error, what becomes of the tasks that were not executed.
-func (b *batch) collectRest(t *route.Table, p *part, rest []int) {
+func (e *executor) collectRest(t *route.Table, p *part, rest []int) {
 	var unknown *region.UnknownOutcome
 	switch err := p.pending.Err; {
 	case err == nil: // of reads
 		for _, i := range rest {
-			b.tasks[i].outcome = postponed
+			e.tasks[i].outcome = postponed
 		}
 	case errors.As(err, &unknown):
-		if !b.c.s.o.Mistakes.RetryUnknown {
-			b.failAll(rest, "ERR "+unknown.Error())
-			b.late(p.id)
+		if !e.mistakes.RetryUnknown {
+			e.failAll(rest, "ERR "+unknown.Error())
+			e.late(p.id)
 		}
 	case errors.Is(err, region.ErrAtLeader), p.follow && errors.Is(err, region.ErrStopped):
-		b.toLeader(t, rest)
+		e.toLeader(t, rest)
 	case errors.Is(err, region.ErrNotLeader), errors.Is(err, region.ErrStopped), errors.Is(err, region.ErrDeadline),
 		errors.Is(err, region.ErrBounds):
 		// They stay open: the next round tries them again, by the table of then.
 	case errors.Is(err, errGone):
-		b.failAll(rest, "ERR "+err.Error()) // nobody reads it
-		b.c.closing = true
+		e.failAll(rest, "ERR "+err.Error()) // nobody reads it
+		e.caller.stop()
 	case errors.Is(err, region.ErrNoSpace):
-		b.failAll(rest, redis.ErrNoSpace)
+		e.failAll(rest, redis.ErrNoSpace)
 	case errors.Is(err, region.ErrTooLarge):
-		b.fail(&b.tasks[rest[0]], "ERR "+err.Error()) // the next round tries the others without it
+		e.fail(&e.tasks[rest[0]], "ERR "+err.Error()) // the next round tries the others without it
 	default:
-		b.failAll(rest, "ERR "+err.Error())
+		e.failAll(rest, "ERR "+err.Error())
 	}
 }
 
 // toLeader sends clients to the leader for reads that this store's replica, which follows, cannot answer. If this store
 // leads by now, or no store does, the next round tries the reads again.
-func (b *batch) toLeader(t *route.Table, tasks []int) {
+func (e *executor) toLeader(t *route.Table, tasks []int) {
 	for _, i := range tasks {
-		x := &b.tasks[i]
+		x := &e.tasks[i]
 		x.follow = false
-		d := route.Decide(t, b.c.s.self(), []topology.Slot{x.slot}, false)
-		if d.Action == route.Moved && !b.outdated(t, d) {
-			b.refuse(x, d)
+		d := route.Decide(t, e.self, []topology.Slot{x.slot}, false)
+		if d.Action == route.Moved && !e.outdated(t, d) {
+			e.refuse(x, d)
 		}
 	}
 }
 
 // wait returns true when it is time to look at the slot table again. It returns false when no time is left, when the
 // connection has been closed, or when the commands that wait for a leader have too many bytes.
-func (b *batch) wait(changed <-chan struct{}, deadline time.Time) bool {
-	s := b.c.s
+func (e *executor) wait(changed <-chan struct{}, deadline time.Time) bool {
 	left := time.Until(deadline)
 	if left <= 0 {
 		return false
 	}
-	bytes := int64(len(b.c.rd.buf))
-	defer s.waitingBytes.Add(-bytes)
-	if s.waitingBytes.Add(bytes) > int64(s.o.Settings.Redis.MaxHeldBytes) {
+	bytes := int64(e.caller.received())
+	defer e.waitingBytes.Add(-bytes)
+	if e.waitingBytes.Add(bytes) > int64(e.knobs.MaxHeldBytes) {
 		return false
 	}
 	// The batch tries again also if the table does not change: a new leader is known some time before it serves.
@@ -348,62 +505,62 @@ func (b *batch) wait(changed <-chan struct{}, deadline time.Time) bool {
 	if changed != nil {
 		again = 20 * time.Millisecond
 	}
-	if b.timer == nil {
-		b.timer = time.NewTimer(min(left, again))
+	if e.timer == nil {
+		e.timer = time.NewTimer(min(left, again))
 	} else {
-		b.timer.Reset(min(left, again))
+		e.timer.Reset(min(left, again))
 	}
 	select {
 	case <-changed:
-	case <-b.timer.C:
-	case <-b.c.ctx.Done():
+	case <-e.timer.C:
+	case <-e.gone:
 		return false
-	case <-s.closing:
+	case <-e.closing:
 		return false
 	}
 	return true
 }
 
 // late notes that a region has used up the pipeline's time.
-func (b *batch) late(id topology.RegionID) {
-	if b.overdue == nil {
-		b.overdue = make(map[topology.RegionID]bool)
+func (e *executor) late(id topology.RegionID) {
+	if e.overdue == nil {
+		e.overdue = make(map[topology.RegionID]bool)
 	}
-	b.overdue[id], b.waited = true, b.c.arrived
+	e.overdue[id], e.waited = true, e.arrived
 }
 
 // giveUp answers what is still open.
-func (b *batch) giveUp(t *route.Table) {
+func (e *executor) giveUp(t *route.Table) {
 	turn := uint64(0)
-	for i := range b.tasks {
-		x := &b.tasks[i]
+	for i := range e.tasks {
+		x := &e.tasks[i]
 		if x.outcome != open {
 			continue
 		}
 		if t != nil {
 			if r, _ := t.Region(x.slot); r != nil {
-				b.late(r.ID)
+				e.late(r.ID)
 			}
 		}
 		if turn == 0 {
-			turn = b.c.s.unserved.Add(1)
+			turn = e.unserved.Add(1)
 		}
 		if x.ledOnly {
-			b.fail(x, redis.ErrClusterDown)
+			e.fail(x, redis.ErrClusterDown)
 			continue
 		}
-		b.refuse(x, route.Unserved(t, b.c.s.self(), x.slot, turn-1))
+		e.refuse(x, route.Unserved(t, e.self, x.slot, turn-1))
 	}
 }
 
 // abandon answers the writes that are open when the server closes. Mostly no client is left to read the answers. The
 // regions keep the runs that they were handed, so the connection ends and never uses their memory again.
-func (b *batch) abandon() {
-	for i := range b.tasks {
-		if x := &b.tasks[i]; x.outcome == open {
-			b.fail(x, "ERR "+(&region.UnknownOutcome{Reason: "store stopped"}).Error())
+func (e *executor) abandon() {
+	for i := range e.tasks {
+		if x := &e.tasks[i]; x.outcome == open {
+			e.fail(x, "ERR "+(&region.UnknownOutcome{Reason: "store stopped"}).Error())
 		}
 	}
-	b.parts, b.used = nil, 0
-	b.c.closing = true
+	e.parts, e.used = nil, 0
+	e.caller.stop()
 }

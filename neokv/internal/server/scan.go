@@ -34,8 +34,8 @@ const (
 )
 
 // placeBits returns the length of places in the order of the hash.
-func (s *Server) placeBits() int {
-	if s.o.Mistakes.FewPlaces {
+func (b *backend) placeBits() int {
+	if b.mistakes.FewPlaces {
 		return 4
 	}
 	return placeBits
@@ -101,10 +101,10 @@ func (x *Scans) forget(i int) {
 	x.all = slices.Delete(x.all, i, i+1)
 }
 
-func runScan(c *conn, args [][]byte) {
+func runScan(e *executor, args [][]byte) {
 	cursor, ok := redis.ParseCursor(args[1])
 	if !ok {
-		c.out.Error(redis.ErrInvalidCursor)
+		e.out.Error(redis.ErrInvalidCursor)
 		return
 	}
 	var pattern *redis.Glob
@@ -115,62 +115,62 @@ func runScan(c *conn, args [][]byte) {
 		switch {
 		case left >= 2 && redis.IsOption(args[i], "count"):
 			if count, ok = redis.ParseInt(args[i+1]); !ok {
-				c.out.Error(redis.ErrNotInteger)
+				e.out.Error(redis.ErrNotInteger)
 				return
 			}
 			if count < 1 {
-				c.out.Error(redis.ErrSyntax)
+				e.out.Error(redis.ErrSyntax)
 				return
 			}
 		case left >= 2 && redis.IsOption(args[i], "match"):
-			pattern = redis.NewGlob(args[i+1], &c.work)
+			pattern = redis.NewGlob(args[i+1], &e.work)
 		case left >= 2 && redis.IsOption(args[i], "type"):
 			kind = args[i+1]
 		default:
-			c.out.Error(redis.ErrSyntax)
+			e.out.Error(redis.ErrSyntax)
 			return
 		}
 	}
 	wanted := func(k redis.WalkedKey) bool {
-		return (pattern == nil || pattern.Match(k.Key, &c.work)) && (kind == nil || redis.IsOption(kind, k.Type.String()))
+		return (pattern == nil || pattern.Match(k.Key, &e.work)) && (kind == nil || redis.IsOption(kind, k.Type.String()))
 	}
 	from, place := topology.Slot(cursor%topology.SlotCount), cursor>>slotBits%(2*inOrder)
-	found := c.collected()
+	found := e.collected()
 	scan, remembered := scanned{slot: from}, place == 0
 	n, next, large := 0, uint64(0), place > 0
 	var failure []byte
 	switch {
 	case !large:
-		n, next, large, failure = c.scanSlots(from, count, wanted, &found)
-	case place >= inOrder && !c.s.o.Mistakes.ForgetScans:
-		scan, remembered = c.s.o.Scans.find(from, place)
+		n, next, large, failure = e.scanSlots(from, count, wanted, &found)
+	case place >= inOrder && !e.mistakes.ForgetScans:
+		scan, remembered = e.scans.find(from, place)
 	}
 	switch {
 	case !large || failure != nil:
 	case remembered:
-		n, next, failure = c.scanInOrder(scan, count, wanted, &found)
+		n, next, failure = e.scanInOrder(scan, count, wanted, &found)
 	default:
 		if place >= inOrder {
 			place = 0
 		}
-		n, next, failure = c.scanSlot(from, place%(1<<c.s.placeBits()), count, wanted, &found)
+		n, next, failure = e.scanSlot(from, place%(1<<e.placeBits()), count, wanted, &found)
 	}
-	if c.fails(failure) || c.work.Ended() != nil {
+	if e.fails(failure) || e.work.Ended() != nil {
 		return
 	}
-	c.out.Array(2)
-	c.out.BulkString(strconv.FormatUint(next, 10))
-	c.out.Array(n)
-	c.append(&found)
+	e.out.Array(2)
+	e.out.BulkString(strconv.FormatUint(next, 10))
+	e.out.Array(n)
+	e.append(&found)
 }
 
 // scanSlots collects keys from the beginning of a slot on, of whole slots. It returns how many, and the next cursor. If
 // the first slot has too many keys, it collects nothing and returns large.
-func (c *conn) scanSlots(from topology.Slot, count int64, wanted func(redis.WalkedKey) bool, found *redis.Reply,
+func (e *executor) scanSlots(from topology.Slot, count int64, wanted func(redis.WalkedKey) bool, found *redis.Reply,
 ) (n int, next uint64, large bool, failure []byte) {
 	w := redis.KeyWalk{Limit: int(min(count, redis.MaxWalk)), WholeSlots: true}
 	looked, steps := int64(0), 0
-	failure = c.walkSlots(reads, topology.SlotRange{First: from, Last: topology.SlotCount - 1}, &w, func() bool {
+	failure = e.walkSlots(reads, topology.SlotRange{First: from, Last: topology.SlotCount - 1}, &w, func() bool {
 		slot, within := w.Within()
 		for _, k := range w.Keys {
 			if (!within || k.Slot < slot) && wanted(k) {
@@ -182,7 +182,7 @@ func (c *conn) scanSlots(from topology.Slot, count int64, wanted func(redis.Walk
 			next, large = uint64(slot), slot == from
 			return false
 		}
-		if c.work.Ended() != nil {
+		if e.work.Ended() != nil {
 			return false
 		}
 		looked += int64(w.Count)
@@ -202,12 +202,12 @@ func (c *conn) scanSlots(from topology.Slot, count int64, wanted func(redis.Walk
 
 // scanInOrder collects the next part of a large slot, in the order in which its keys are stored. It returns how many
 // keys that are, and the next cursor.
-func (c *conn) scanInOrder(s scanned, count int64, wanted func(redis.WalkedKey) bool, found *redis.Reply) (
+func (e *executor) scanInOrder(s scanned, count int64, wanted func(redis.WalkedKey) bool, found *redis.Reply) (
 	n int, next uint64, failure []byte) {
 	w := redis.KeyWalk{After: s.after, Limit: int(min(count, redis.MaxWalk)), ToLast: s.after == nil}
 	next = (uint64(s.slot) + 1) % topology.SlotCount
 	looked, steps := int64(0), 0
-	failure = c.walkSlots(reads, oneSlot(s.slot), &w, func() bool {
+	failure = e.walkSlots(reads, oneSlot(s.slot), &w, func() bool {
 		if w.ToLast {
 			s.end, w.ToLast = w.Last, false
 		}
@@ -222,12 +222,12 @@ func (c *conn) scanInOrder(s scanned, count int64, wanted func(redis.WalkedKey) 
 		}
 		looked += int64(w.Count)
 		steps++
-		if looked < count && steps < scanBudget || found.Full || c.work.Ended() != nil {
-			return !found.Full && c.work.Ended() == nil
+		if looked < count && steps < scanBudget || found.Full || e.work.Ended() != nil {
+			return !found.Full && e.work.Ended() == nil
 		}
 		if w.Advance() {
 			s.before, s.after = s.place, w.After
-			next = c.s.o.Scans.note(s)<<slotBits | uint64(s.slot)
+			next = e.scans.note(s)<<slotBits | uint64(s.slot)
 		}
 		return false
 	})
@@ -236,18 +236,18 @@ func (c *conn) scanInOrder(s scanned, count int64, wanted func(redis.WalkedKey) 
 
 // scanSlot collects the next part of a large slot in the order of the hash, from a place on. It returns how many keys
 // that are, and the next cursor.
-func (c *conn) scanSlot(slot topology.Slot, from uint64, count int64, wanted func(redis.WalkedKey) bool,
+func (e *executor) scanSlot(slot topology.Slot, from uint64, count int64, wanted func(redis.WalkedKey) bool,
 	found *redis.Reply) (n int, next uint64, failure []byte) {
 	type taken struct {
 		hash uint64
 		end  int // in found
 	}
-	bits := c.s.placeBits()
+	bits := e.placeBits()
 	to := uint64(1) << bits
 	var all []taken
 	looked := 0
 	w := redis.KeyWalk{}
-	failure = c.walkSlots(reads, oneSlot(slot), &w, func() bool {
+	failure = e.walkSlots(reads, oneSlot(slot), &w, func() bool {
 		looked += len(w.Keys)
 		most := max(count, redis.WholeSlotKeys, int64(looked/slotParts))
 		for _, k := range w.Keys {
@@ -270,7 +270,7 @@ func (c *conn) scanSlot(slot topology.Slot, from uint64, count int64, wanted fun
 				all, found.Buf = kept, found.Buf[:end]
 			}
 		}
-		return !found.Full && c.work.Ended() == nil
+		return !found.Full && e.work.Ended() == nil
 	})
 	if next = to<<slotBits | uint64(slot); to == 1<<bits {
 		next = (uint64(slot) + 1) % topology.SlotCount

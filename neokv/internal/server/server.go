@@ -2,7 +2,7 @@
 // the connection, the server or the cluster rather than about data.
 //
 // A connection is one goroutine. It takes whole pipelines from its reader (reader.go) and cuts them into batches of
-// writes and of reads (pipeline.go). A batch goes to its regions side by side (batch.go, round.go), and the connection
+// writes and of reads (pipeline.go). Its executor hands a batch to the regions side by side (executor.go, round.go), and
 // answers in request order. Commands that concern several regions fan out (fanout.go). The command table is in
 // commands.go, the server's own commands are in the files cmd_*.go.
 package server
@@ -99,24 +99,19 @@ type Mistakes struct {
 
 // Server serves the clients of one or several listeners.
 type Server struct {
-	o         Options
-	started   time.Time
-	runID     string
-	limits    limits
-	stats     stats
-	keyCounts keyCounts
-	keyMaps   keyMaps
-	calls     callCounts
-	slow      slowLog
-	pause     atomic.Pointer[pause]
-	trouble   atomic.Pointer[trouble] // nil while nothing is wrong
+	backend
+	o       Options
+	runID   string
+	limits  limits
+	stats   stats
+	calls   callCounts
+	slow    slowLog
+	pause   atomic.Pointer[pause]
+	trouble atomic.Pointer[trouble] // nil while nothing is wrong
 
 	monitors monitors
 
-	waitingBytes atomic.Int64  // bytes of commands that wait for a leader
-	unserved     atomic.Uint64 // how many batches gave up tasks; route.Unserved takes stores in turn by it
-	closing      chan struct{}
-	wg           sync.WaitGroup
+	wg sync.WaitGroup
 
 	mu        sync.Mutex
 	closed    bool
@@ -129,8 +124,7 @@ type Server struct {
 // New returns a server without listeners: see Serve.
 func New(o Options) *Server {
 	s := &Server{
-		o: o, started: time.Now(), runID: newRunID(), closing: make(chan struct{}), clients: map[uint64]*conn{},
-		trusted: map[uint64]*conn{}, calls: newCallCounts(),
+		o: o, runID: newRunID(), clients: map[uint64]*conn{}, trusted: map[uint64]*conn{}, calls: newCallCounts(),
 	}
 	if o.Seed == 0 {
 		o.Seed = rand.Uint64()
@@ -145,6 +139,12 @@ func New(o Options) *Server {
 	s.o.ClientMemory.join(s)
 	if o.Scans == nil {
 		s.o.Scans = new(Scans)
+	}
+	s.node, s.started, s.closing = nodeOf{s.o.Node}, time.Now(), make(chan struct{})
+	s.standIn, s.knobs, s.mistakes = s.o.StandIn, &s.o.Settings.Redis, s.o.Mistakes
+	s.turns, s.scans = s.o.ClientMemory.turns, s.o.Scans
+	if s.knobs.ClusterEnabled {
+		s.self = s.o.Self
 	}
 	s.wg.Go(s.endHungReads)
 	return s

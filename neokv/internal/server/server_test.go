@@ -497,13 +497,13 @@ func TestGrouping(t *testing.T) {
 		if cmds[i].kind != write {
 			t.Fatalf("SET is of kind %d", cmds[i].kind)
 		}
-		c.batch.add(&cmds[i], false)
+		c.exec.add(&cmds[i], false)
 	}
-	if open := c.batch.decide(testTable()); open != 1 {
+	if open := c.exec.decide(testTable()); open != 1 {
 		t.Errorf("%d tasks without an answer, want 1: the region without a leader", open)
 	}
 	var got [][]int
-	for _, p := range c.batch.parts[:c.batch.used] {
+	for _, p := range c.exec.parts[:c.exec.used] {
 		got = append(got, p.tasks)
 		if len(p.run.Calls) != len(p.tasks) {
 			t.Errorf("%d calls for tasks %v", len(p.run.Calls), p.tasks)
@@ -512,10 +512,10 @@ func TestGrouping(t *testing.T) {
 	if want := [][]int{{0, 3, 6}, {1, 5}}; !reflect.DeepEqual(got, want) {
 		t.Errorf("parts %v, want %v", got, want)
 	}
-	if reply := string(c.batch.tasks[2].reply); !strings.HasPrefix(reply, "-MOVED") {
+	if reply := string(c.exec.tasks[2].reply); !strings.HasPrefix(reply, "-MOVED") {
 		t.Errorf("the other store's command was answered %q", reply)
 	}
-	if c.batch.tasks[4].outcome != open {
+	if c.exec.tasks[4].outcome != open {
 		t.Error("the command of a region without a leader was answered")
 	}
 }
@@ -542,10 +542,10 @@ func TestCollect(t *testing.T) {
 		c := newConn(s, &pieces{}, 1)
 		p := &part{tasks: []int{0, 1, 2}}
 		p.run.Out.Buf, p.run.Ends, p.pending.Err = []byte("+OK\r\n+NO\r\n+HM\r\n"), x.ends, x.err
-		c.batch.tasks, c.batch.parts, c.batch.used = make([]task, 3), []*part{p}, 1
-		waiting := c.batch.collect(testTable(), c.batch.parts, x.mode)
+		c.exec.tasks, c.exec.parts, c.exec.used = make([]task, 3), []*part{p}, 1
+		waiting := c.exec.collect(testTable(), c.exec.parts, x.mode)
 		var got []string
-		for _, task := range c.batch.tasks {
+		for _, task := range c.exec.tasks {
 			got = append(got, string(task.reply))
 			if (task.outcome == open) != (len(task.reply) == 0) {
 				t.Errorf("%v: outcome %v with reply %q", x.err, task.outcome, task.reply)
@@ -572,7 +572,7 @@ func TestCutAndJoin(t *testing.T) {
 		}
 		return &cmd
 	}
-	b := &c.batch
+	b := &c.exec
 	order := b.cut(c.s.o.Node.Table(), call("MSET", key(1), "a", key(0), "b", key(1)+"{"+key(1)+"}", "c", key(3), "d"))
 	var got []string
 	for _, x := range b.tasks {
@@ -626,9 +626,9 @@ func BenchmarkCut(b *testing.B) {
 	cmd := c.classify(args)
 	b.ReportAllocs()
 	for b.Loop() {
-		c.batch.reset()
+		c.exec.reset()
 		for range 16 {
-			c.batch.addCut(t, &cmd)
+			c.exec.addCut(t, &cmd)
 		}
 	}
 }

@@ -1,0 +1,28 @@
+package server
+
+import (
+	"time"
+
+	"neokv.dev/neokv/internal/topology"
+)
+
+// caller is the connection that an executor runs commands for. The executor calls it on the connection's goroutine.
+type caller interface {
+	// answered tells that the reply to a command begins at start of the executor's out. If made is not set, the reply is
+	// an error instead of running the command, or nobody knows whether it ran.
+	answered(cmd *command, start int, made bool)
+	// wrote tells of a write that is applied. w.index may be smaller than that of an earlier one.
+	wrote(r topology.RegionID, w lastWrite)
+	// readOnly reports whether replicas that do not lead may read for the caller.
+	readOnly() bool
+	// received is how many bytes are held for the commands that run now.
+	received() int
+	// lost reports whether the client is gone. It may take a millisecond.
+	lost(now time.Time) bool
+	// stop ends the caller after the replies so far.
+	stop()
+}
+
+func (c *conn) readOnly() bool { return c.info.Load().readOnly }
+func (c *conn) received() int  { return len(c.rd.buf) }
+func (c *conn) stop()          { c.closing = true }
