@@ -39,7 +39,7 @@ var objectCommands = []*Command{
 					"generic", "O(1)"},
 			},
 			{
-				Name: "help", Arity: 2, Flags: FlagLoading | FlagStale,
+				Name: "help", Arity: 2, How: HowOwn, Flags: FlagLoading | FlagStale,
 				Doc: Doc{"Lists the subcommands.", "6.2.0", "generic", "O(1)"},
 			},
 		},
@@ -53,26 +53,27 @@ var objectCommands = []*Command{
 					"collection by a sample.", "4.0.0", "server", "O(N) where N is the number of samples."},
 			},
 			{
-				Name: "doctor", Arity: 2,
+				Name: "doctor", Arity: 2, How: HowOwn,
 				Tips: []string{"nondeterministic_output", "request_policy:all_shards", "response_policy:special"},
 				Doc:  Doc{"Says that the Go runtime looks after the memory.", "4.0.0", "server", "O(1)"},
 			},
 			{
-				Name: "malloc-stats", Arity: 2,
+				Name: "malloc-stats", Arity: 2, How: HowOwn,
 				Tips: []string{"nondeterministic_output", "request_policy:all_shards", "response_policy:special"},
 				Doc:  Doc{"Says that the allocator has no statistics of its own.", "4.0.0", "server", "O(1)"},
 			},
 			{
-				Name: "purge", Arity: 2, Tips: []string{"request_policy:all_shards", "response_policy:all_succeeded"},
-				Doc: Doc{"Does nothing: the Go runtime gives memory back by itself.", "4.0.0", "server", "O(1)"},
+				Name: "purge", Arity: 2, How: HowOwn,
+				Tips: []string{"request_policy:all_shards", "response_policy:all_succeeded"},
+				Doc:  Doc{"Does nothing: the Go runtime gives memory back by itself.", "4.0.0", "server", "O(1)"},
 			},
 			{
-				Name: "stats", Arity: 2,
+				Name: "stats", Arity: 2, How: HowOwn,
 				Tips: []string{"nondeterministic_output", "request_policy:all_shards", "response_policy:special"},
 				Doc:  Doc{"Returns how much memory the process uses.", "4.0.0", "server", "O(1)"},
 			},
 			{
-				Name: "help", Arity: 2, Flags: FlagLoading | FlagStale,
+				Name: "help", Arity: 2, How: HowOwn, Flags: FlagLoading | FlagStale,
 				Doc: Doc{"Lists the subcommands.", "4.0.0", "server", "O(1)"},
 			},
 		},

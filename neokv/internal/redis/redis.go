@@ -26,12 +26,17 @@ type Command struct {
 	Deprecated Deprecated
 	Sub        []*Command
 
+	// How says how the command runs. NewTable sets it for rows that have Read or Write and do not say.
+	How How
+
 	// Read and Write run the command. The row of a data command has exactly one of the two. The caller has checked the
 	// arity. args[0] is the name as the client wrote it. The function appends its reply to out; that may be an error
 	// about the call. A returned error is not a reply: it is one of the engine, or says that the stored data is
 	// damaged.
 	Read  func(r *Reader, args [][]byte, out *Reply) error
 	Write func(w *Writer, args [][]byte, out *Reply) error
+	// Run runs a command outside of regions: a function of package server, which has a type for each How.
+	Run any
 
 	// ReadBy, if it is not nil, is asked whether a call of this write command only reads. It then returns the row of
 	// the read command that runs the call, else nil. The caller has checked the arity.
@@ -45,14 +50,25 @@ type Command struct {
 	// among its arguments. Commands that restore one string at most leave it out.
 	Restores func(args [][]byte) int
 
-	// Split says whether the proxy port may cut the command by region, and how it joins the replies.
+	// Split says whether the proxy port may cut the command by region, and how it joins the replies; of a HowEverywhere
+	// how the replies of all regions are joined.
 	Split Split
-	// Everywhere marks a command without keys that runs in every region that the store leads, or on the proxy port in
-	// all regions: FLUSHALL, DBSIZE, KEYS. Split says how the replies are joined.
-	Everywhere bool
 
 	parent *Command // the container of a subcommand, set by NewTable
 }
+
+// How says how a command runs.
+type How byte
+
+const (
+	HowNot   How = iota // not at all: it is a container, whose subcommands run
+	HowRead             // by Read, in one region, with other reads
+	HowWrite            // by Write, in one region, with other writes
+	// HowEverywhere: by Run, in every region that the store leads, or on the proxy port in all regions. It has no keys.
+	HowEverywhere
+	HowSession // by Run, on the server; it reads or changes what the server knows of the client
+	HowOwn     // by Run, on the server
+)
 
 // Doc has the texts of COMMAND DOCS and of docs/commands.md. The summary is our own; the rest are facts about Redis.
 type Doc struct {

@@ -112,7 +112,7 @@ func TestRowsAreWhole(t *testing.T) {
 		if c.Read != nil && c.Write != nil || c.Write != nil != (c.Flags&FlagWrite != 0) {
 			t.Errorf("%s: want one function at most, Write where the flag says so", c.Name)
 		}
-		if (c.Read != nil || c.Write != nil) && len(c.Keys) == 0 && !c.Everywhere {
+		if (c.Read != nil || c.Write != nil) && len(c.Keys) == 0 && c.How != HowEverywhere {
 			t.Errorf("%s: has no keys and does not run everywhere", c.Name)
 		}
 		if len(c.Keys) > 1 && c.Split != NoSplit || c.Doc.Summary == "" || c.Doc.Since == "" || c.Doc.Group == "" ||
@@ -126,7 +126,7 @@ func TestRowsAreWhole(t *testing.T) {
 func TestContainers(t *testing.T) {
 	container := &Command{
 		Name: "client", Arity: -2, Doc: Doc{"About connections.", "2.4.0", "connection", "O(1)"},
-		Sub: []*Command{{Name: "setname", Arity: 3, Flags: FlagNoScript | FlagLoading | FlagStale,
+		Sub: []*Command{{Name: "setname", Arity: 3, How: HowSession, Flags: FlagNoScript | FlagLoading | FlagStale,
 			Doc: Doc{"Names it.", "2.6.9", "connection", "O(1)"}}},
 	}
 	table := NewTable(append([]*Command{container}, Rows()...)...)
@@ -195,7 +195,9 @@ func TestContainers(t *testing.T) {
 }
 
 func TestTableRefusesNames(t *testing.T) {
-	for _, rows := range [][]*Command{{{Name: "a"}, {Name: "a"}}, {{Name: "Get"}}, {{Name: strings.Repeat("x", 33)}}} {
+	a := Command{Name: "a", How: HowOwn}
+	for _, rows := range [][]*Command{{&a, {Name: "a", How: HowOwn}}, {{Name: "Get", How: HowOwn}},
+		{{Name: strings.Repeat("x", 33), How: HowOwn}}, {{Name: "b"}}, {{Name: "c", Sub: []*Command{{Name: "d"}}}}} {
 		func() {
 			defer func() {
 				if recover() == nil {

@@ -26,13 +26,28 @@ func NewTable(rows ...*Command) *CommandTable {
 				c.Name, maxNameBytes))
 		}
 		t.byName[c.Name] = c
+		c.settle()
 		for _, s := range c.Sub {
 			if s.parent != c { // only the first table of a row writes to it
 				s.parent = c
 			}
+			s.settle()
 		}
 	}
 	return t
+}
+
+// settle sets How where the row leaves it to its functions.
+func (c *Command) settle() {
+	switch { // only the first table of a row writes to it
+	case c.How != HowNot:
+	case c.Read != nil:
+		c.How = HowRead
+	case c.Write != nil:
+		c.How = HowWrite
+	case len(c.Sub) == 0:
+		panic(fmt.Sprintf("command table: %s does not say how it runs", c.FullName()))
+	}
 }
 
 // Rows returns the top-level commands in order. The caller must not change them.
@@ -84,9 +99,20 @@ var Own = []*Command{LegacySet, Batch, ScanPrefix}
 // none. It does not allocate.
 func Lookup(name []byte) *Command { return data.Lookup(name) }
 
-// Rows returns the commands of this package in order. The server runs the rows without Read and Write (SCAN, KEYS,
-// DBSIZE) in bounded steps (KeyWalk). The caller must not change the rows.
+// Rows returns the commands of this package in order. The caller must not change the rows.
 func Rows() []*Command { return data.Rows() }
+
+// Bind gives rows of this package that run outside of regions their functions, by full name. Package server calls it
+// once, while it is initialized.
+func Bind(runs map[string]any) {
+	for name, run := range runs {
+		row := data.Named([]byte(name))
+		if row == nil || row.Run != nil || row.How < HowEverywhere {
+			panic(fmt.Sprintf("command table: %s takes no function", name))
+		}
+		row.Run = run
+	}
+}
 
 // with returns the function of a row: run, with its option set.
 func with[From *Reader | *Writer, Option any](run func(From, [][]byte, Option, *Reply) error, option Option,

@@ -275,7 +275,7 @@ func runClientUnpause(c *conn, args [][]byte) {
 // It does not hold back a command that gets an error.
 func (c *conn) awaitUnpause(p *pause, cmd *command) bool {
 	for ; p != nil; p = c.s.pause.Load() {
-		if !p.all && (cmd.row == nil || cmd.row.Write == nil) || !time.Now().Before(p.until) {
+		if !p.all && (cmd.row == nil || cmd.row.Flags&redis.FlagWrite == 0) || !time.Now().Before(p.until) {
 			return true
 		}
 		if cmd.row == nil || !cmd.row.CheckArity(len(cmd.args)) || c.locked() && !cmd.open() {

@@ -90,8 +90,8 @@ func oneSlot(slot topology.Slot) topology.SlotRange {
 	return topology.SlotRange{First: slot, Last: slot}
 }
 
-func runKeys(e *executor, args [][]byte) {
-	found, pattern := e.collected(), redis.NewGlob(args[1], &e.work)
+func runKeys(e *executor, cmd *command) {
+	found, pattern := e.collected(), redis.NewGlob(cmd.args[1], &e.work)
 	n := 0
 	w := redis.KeyWalk{}
 	failure := e.walkSlots(reads, allSlots, &w, func() bool {
@@ -209,7 +209,7 @@ func (e *executor) countRegion(
 	}
 }
 
-func runDBSize(e *executor, args [][]byte) {
+func runDBSize(e *executor, cmd *command) {
 	n, _, failure := e.count(reads)
 	if e.fails(failure) {
 		return

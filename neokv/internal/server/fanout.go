@@ -13,12 +13,29 @@ import (
 // This file runs commands that concern several regions: those that the proxy port cuts, and those that run in every
 // region.
 
-// runFanOut runs a command in every region that its keys lie in, or that this server covers, and joins the replies.
-func (e *executor) runFanOut(cmd *command) {
-	m := reads
-	if cmd.row.Write != nil {
-		m = writes
+// runWide runs a command alone, in all regions that it concerns.
+func (e *executor) runWide(cmd *command) {
+	if cmd.how == redis.HowEverywhere {
+		cmd.row.Run.(wide)(e, cmd)
+		return
 	}
+	e.fanOut(cmd, reads, e.addCut)
+}
+
+// flush is FLUSHALL and FLUSHDB.
+func (e *executor) flush(cmd *command) {
+	e.fanOut(cmd, writes, func(t *route.Table, cmd *command) {
+		e.cuts, e.order = true, nil
+		for i := range t.Regions {
+			if r := &t.Regions[i]; e.covers(r) {
+				e.tasks = append(e.tasks, e.wholeTask(cmd, r.Slots, r.Slots))
+			}
+		}
+	})
+}
+
+// fanOut runs a command in several regions and joins the replies. add adds its tasks.
+func (e *executor) fanOut(cmd *command, m mode, add func(*route.Table, *command)) {
 	e.reset()
 	e.alone = true
 	t := e.awaitTable(m)
@@ -26,16 +43,7 @@ func (e *executor) runFanOut(cmd *command) {
 		e.out.Error(redis.ErrClusterDown)
 		return
 	}
-	if cmd.row.Everywhere {
-		e.cuts, e.order = true, nil
-		for i := range t.Regions {
-			if r := &t.Regions[i]; e.covers(r) {
-				e.tasks = append(e.tasks, e.wholeTask(cmd, r.Slots, r.Slots))
-			}
-		}
-	} else {
-		e.addCut(t, cmd)
-	}
+	add(t, cmd)
 	e.exec(m)
 	if e.note(); e.full() {
 		e.out.Full = true

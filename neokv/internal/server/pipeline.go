@@ -10,23 +10,18 @@ import (
 
 // command is one command of a pipeline.
 type command struct {
-	row  *redis.Command // the row that the client has named, nil if there is none; see runs
-	kind runKind
-	cut  bool // a write that the proxy port cuts
+	row *redis.Command // the row that the client has named, nil if there is none; see runs
+	how redis.How      // redis.HowNot: it does not run, since its name or arity is wrong
+	cut bool           // the proxy port cuts it by region
 	// rejected says that an error was the answer instead of running the command, or that nobody knows whether it ran.
 	rejected bool
 	args     [][]byte
 }
 
-// runKind says how a command is run.
-type runKind byte
-
-const (
-	own    runKind = iota // run by the server itself, or answered with an error
-	read                  // run in one region, with other reads
-	write                 // run in one region, or in several if it is cut, with other writes
-	fanOut                // run in several regions, alone
-)
+// joins reports whether the command can run together with others that run as the given one does.
+func (cmd *command) joins(how redis.How) bool {
+	return cmd.how == how && (how == redis.HowWrite || how == redis.HowRead && !cmd.cut)
+}
 
 // serve answers pipelines until the connection ends. The caller closes it.
 func (c *conn) serve() {
@@ -102,16 +97,9 @@ func (c *conn) classify(args [][]byte) command {
 	if row == nil || !row.CheckArity(len(args)) {
 		return cmd
 	}
-	switch {
-	case row.Read == nil && row.Write == nil:
-	case row.ReadBy != nil && row.ReadBy(args) != nil:
-		cmd.kind = read
-	case row.Everywhere, row.Split != redis.NoSplit && row.Read != nil && c.s.proxy():
-		cmd.kind = fanOut
-	case row.Write != nil:
-		cmd.kind, cmd.cut = write, row.Split != redis.NoSplit && c.s.proxy()
-	case row.Read != nil:
-		cmd.kind = read
+	cmd.how, cmd.cut = row.How, row.Split != redis.NoSplit && c.s.proxy()
+	if row.ReadBy != nil && row.ReadBy(args) != nil {
+		cmd.how = redis.HowRead
 	}
 	return cmd
 }
@@ -134,22 +122,23 @@ func (c *conn) run() {
 			c.since = time.Now()
 		}
 		start, n := len(c.out.Buf), 1
-		switch k := c.cmds[i].kind; {
+		switch how := c.cmds[i].how; {
 		case c.locked() && !c.cmds[i].open():
 			c.out.Error(redis.ErrNoAuth)
 			c.answered(&c.cmds[i], start, false)
 		case c.monitor != nil && c.cmds[i].touchesKeys():
 			c.out.Error(errMonitor)
 			c.answered(&c.cmds[i], start, false)
-		case k == read || k == write:
+		case c.cmds[i].joins(how):
 			if !c.quiet.skip {
-				for limit := c.exec.limit(k); n < limit && i+n < len(c.cmds) && c.cmds[i+n].kind == k; n++ {
+				for limit := c.exec.limit(how); n < limit && i+n < len(c.cmds) && c.cmds[i+n].joins(how); n++ {
 				}
 			}
-			n = c.exec.runTogether(c.cmds[i:i+n], k)
-		case k == fanOut:
+			n = c.exec.runTogether(c.cmds[i:i+n], how)
+		case how == redis.HowRead || how == redis.HowEverywhere:
 			c.exec.work.Begin()
-			c.exec.runFanOut(&c.cmds[i])
+			c.exec.runWide(&c.cmds[i])
+			c.over(start)
 			c.answered(&c.cmds[i], start, true)
 		default:
 			c.exec.work.Begin()
@@ -203,7 +192,7 @@ func (c *conn) runOwn(cmd *command) {
 		c.out.WrongArity(cmd.row)
 		c.answered(cmd, start, false)
 	default:
-		runners[cmd.row](c, cmd.args)
+		cmd.row.Run.(runner)(c, cmd.args)
 		start = min(start, len(c.out.Buf)) // the command may have sent the replies before its own
 		c.over(start)
 		c.answered(cmd, start, true)

@@ -183,7 +183,7 @@ func (x *keyMaps) stale(m *keyMap, changes uint64) bool {
 }
 
 // runRandomKey is RANDOMKEY.
-func runRandomKey(e *executor, args [][]byte) {
+func runRandomKey(e *executor, cmd *command) {
 	end, by := time.Now().Add(e.knobs.CountTime), e.keyMaps.source()
 	for {
 		all, failure := e.mapKeys(end)

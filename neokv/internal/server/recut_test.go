@@ -43,7 +43,8 @@ func newExecutor(t *testing.T, self topology.StoreID, n *fakeNode) *executor {
 }
 
 func commandOf(words ...string) *command {
-	cmd := &command{row: commands.Lookup([]byte(words[0]))}
+	row := commands.Lookup([]byte(words[0]))
+	cmd := &command{row: row, how: row.How}
 	for _, w := range words {
 		cmd.args = append(cmd.args, []byte(w))
 	}

@@ -35,9 +35,9 @@ const (
 // read index rounds of which the first gets no answer.
 const oneTry = 400 * time.Millisecond
 
-// limit returns how many commands of a kind a batch may have.
-func (e *executor) limit(k runKind) int {
-	if k == read {
+// limit returns how many reads or writes a batch may have.
+func (e *executor) limit(how redis.How) int {
+	if how == redis.HowRead {
 		return e.readLimit
 	}
 	return maxWrites
@@ -45,9 +45,9 @@ func (e *executor) limit(k runKind) int {
 
 // runTogether runs reads or writes of the pipeline and appends their replies in order. Writes that concern several
 // regions are cut. It returns how many commands it has run: of reads with large replies not all, but at least one.
-func (e *executor) runTogether(cmds []command, k runKind) (ran int) {
-	e.prepare(cmds, k)
-	if k == read {
+func (e *executor) runTogether(cmds []command, how redis.How) (ran int) {
+	e.prepare(cmds, how)
+	if how == redis.HowRead {
 		e.exec(someReads)
 	} else {
 		e.exec(writes)
@@ -63,7 +63,7 @@ func (e *executor) runTogether(cmds []command, k runKind) (ran int) {
 		return 1
 	}
 	ran = e.answerAll(cmds)
-	if k == read {
+	if how == redis.HowRead {
 		perRead := (len(e.out.Buf)-before)/ran + 1
 		e.readLimit = max(1, min(maxReads, wantReplies/perRead, 4*e.readLimit))
 	} else {
@@ -79,9 +79,9 @@ func (e *executor) runTogether(cmds []command, k runKind) (ran int) {
 }
 
 // prepare makes tasks of commands that run together.
-func (e *executor) prepare(cmds []command, k runKind) {
+func (e *executor) prepare(cmds []command, how redis.How) {
 	e.reset()
-	follow := k == read && e.knobs.FollowerRead && !e.standIn && e.caller.readOnly()
+	follow := how == redis.HowRead && e.knobs.FollowerRead && !e.standIn && e.caller.readOnly()
 	for i := range cmds {
 		if cmd := &cmds[i]; !cmd.cut {
 			e.add(cmd, follow)
@@ -160,7 +160,7 @@ func (e *executor) answer(cmd *command, tasks []task, order []int, out *redis.Re
 		}
 	}
 	switch {
-	case failure != nil && succeeded > 0 && cmd.row.Write != nil:
+	case failure != nil && succeeded > 0 && cmd.how != redis.HowRead:
 		reason := strings.TrimPrefix(string(failure[1:len(failure)-2]), "ERR ")
 		out.Error("ERR partly applied: " + reason)
 	case failure != nil:

@@ -101,7 +101,8 @@ func (x *Scans) forget(i int) {
 	x.all = slices.Delete(x.all, i, i+1)
 }
 
-func runScan(e *executor, args [][]byte) {
+func runScan(e *executor, cmd *command) {
+	args := cmd.args
 	cursor, ok := redis.ParseCursor(args[1])
 	if !ok {
 		e.out.Error(redis.ErrInvalidCursor)

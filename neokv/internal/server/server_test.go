@@ -419,26 +419,22 @@ func TestProxyAnswersAsStandalone(t *testing.T) {
 	}
 }
 
-// TestEveryCommandHasOneFunction looks for rows that nobody would run, and for runners that no call would reach.
+// TestEveryCommandHasOneFunction looks for rows whose functions do not fit what they say of how they run.
 func TestEveryCommandHasOneFunction(t *testing.T) {
-	used := 0
 	for _, r := range commands.Rows() {
 		for _, row := range append([]*redis.Command{r}, r.Sub...) {
-			run, container := runners[row] != nil, len(row.Sub) > 0
-			if run {
-				used++
+			_, run := row.Run.(runner)
+			_, everywhere := row.Run.(wide)
+			flush := row.How == redis.HowEverywhere && row.Flags&redis.FlagWrite != 0
+			own := row.How == redis.HowOwn || row.How == redis.HowSession
+			if run != own || everywhere != (row.How == redis.HowEverywhere) || (row.Read != nil) != (row.How == redis.HowRead) ||
+				(row.Write != nil) != (row.How == redis.HowWrite || flush) || row.Run != nil != (run || everywhere) {
+				t.Errorf("%s runs as %d, by Read %v, Write %v, %T", row.FullName(), row.How, row.Read != nil,
+					row.Write != nil, row.Run)
 			}
-			if inRegion := row.Read != nil || row.Write != nil; inRegion == run && !(container && !run) {
-				t.Errorf("%s: run in a region %v, by the server %v", row.FullName(), inRegion, run)
+			if row.How == redis.HowNot && row.CheckArity(1) {
+				t.Errorf("%s does not run, and may be called without a subcommand", row.FullName())
 			}
-		}
-	}
-	if used != len(runners) {
-		t.Errorf("%d runners, of which the table has %d", len(runners), used)
-	}
-	for name := range runnersOfRedis {
-		if row := commands.Named([]byte(name)); row == nil || runners[row] == nil {
-			t.Errorf("package redis has no row %s", name)
 		}
 	}
 }
@@ -494,8 +490,8 @@ func TestGrouping(t *testing.T) {
 		cmds = append(cmds, c.classify([][]byte{[]byte("set"), []byte(key(k)), []byte("v")}))
 	}
 	for i := range cmds {
-		if cmds[i].kind != write {
-			t.Fatalf("SET is of kind %d", cmds[i].kind)
+		if cmds[i].how != redis.HowWrite {
+			t.Fatalf("SET runs as %d", cmds[i].how)
 		}
 		c.exec.add(&cmds[i], false)
 	}
@@ -567,8 +563,8 @@ func TestCutAndJoin(t *testing.T) {
 			args = append(args, []byte(w))
 		}
 		cmd := c.classify(args)
-		if cmd.kind != write || !cmd.cut {
-			t.Fatalf("%v is of kind %d, cut %v", words, cmd.kind, cmd.cut)
+		if cmd.how != redis.HowWrite || !cmd.cut {
+			t.Fatalf("%v runs as %d, cut %v", words, cmd.how, cmd.cut)
 		}
 		return &cmd
 	}
