@@ -8,8 +8,8 @@ import (
 
 // caller is the connection that an executor runs commands for. The executor calls it on the connection's goroutine.
 type caller interface {
-	// answered tells that the reply to a command begins at start of the executor's out. If made is not set, the reply is
-	// an error instead of running the command, or nobody knows whether it ran.
+	// answered tells that the reply to a command begins at start of out. If made is not set, the reply is an error
+	// instead of running the command, or nobody knows whether it ran.
 	answered(cmd *command, start int, made bool)
 	// wrote tells of a write that is applied. w.index may be smaller than that of an earlier one.
 	wrote(r topology.RegionID, w lastWrite)

@@ -2,9 +2,9 @@
 // the connection, the server or the cluster rather than about data.
 //
 // A connection is one goroutine. It takes whole pipelines from its reader (reader.go) and cuts them into batches of
-// writes and of reads (pipeline.go). Its executor hands a batch to the regions side by side (executor.go, round.go), and
-// answers in request order. Commands that concern several regions fan out (fanout.go). The command table is in
-// commands.go, the server's own commands are in the files cmd_*.go.
+// writes and of reads (pipeline.go). Its executor hands a batch to the regions side by side (executor.go, round.go),
+// and appends the replies in request order. Commands that concern several regions fan out (fanout.go). The command
+// table is in commands.go, the server's own commands are in the files cmd_*.go.
 package server
 
 import (
