@@ -321,7 +321,8 @@ func ownRows() []*redis.Command {
 						"0.1.0", "", "O(N) where N is the size of the regions"),
 					How: redis.HowOwn, Run: runner(runChecksum)},
 				{Name: "settle", Arity: 2, Flags: adminNow,
-					Doc: doc("Applies all entries, writes memtables, compacts L0, and waits for the end of compactions.",
+					Doc: doc("Applies all entries, writes memtables, compacts L0, and waits for the end of "+
+						"compactions.",
 						"0.1.0", "", "O(N) where N is what is left to do"),
 					How: redis.HowOwn, Run: runner(runSettle)},
 				redis.LegacySet,
@@ -345,7 +346,8 @@ func ownRows() []*redis.Command {
 			Doc: doc("Commands about the cluster.", "3.0.0", "cluster", "Depends on subcommand."),
 			Sub: []*redis.Command{
 				{Name: "keyslot", Arity: 3, Flags: redis.FlagStale,
-					Doc: doc("Returns the slot of a key.", "3.0.0", "", "O(N) where N is the number of bytes in the key"),
+					Doc: doc("Returns the slot of a key.", "3.0.0", "",
+						"O(N) where N is the number of bytes in the key"),
 					How: redis.HowOwn, Run: inCluster(runClusterKeySlot)},
 				{Name: "slots", Arity: 2, Flags: redis.FlagStale, Tips: varying,
 					Doc: doc("Lists which store serves which slots.", "3.0.0", "",

@@ -15,8 +15,8 @@ import (
 	"neokv.dev/neokv/settings"
 )
 
-// This file has the executor: what it runs commands on, and its batch: tasks, their outcomes, and how they are answered.
-// round.go runs a batch.
+// This file has the executor: what it runs commands on, and its batch, which is tasks and their outcomes. round.go runs
+// a batch.
 
 const (
 	maxWrites  = 4096 // in one batch
@@ -83,8 +83,8 @@ func (n nodeOf) Replica(s topology.StoreID, r topology.RegionID) replica {
 //
 // It runs batches: commands that do not depend on each other's replies, all writes or all reads. It runs a batch in
 // rounds. In each round the calls for one replica form a part. The batch keeps the order within a part, and hands all
-// parts over before it waits for the first. A call that finds no leader, or a replica that does not lead, is tried again
-// in the next round, when the slot table has changed, until the batch's deadline.
+// parts over before it waits for the first. A call that finds no leader, or a replica that does not lead, is tried
+// again in the next round, when the slot table has changed, until the batch's deadline.
 //
 // Order: a connection runs one batch after the other. When a batch hands a part over again, the part begins with the
 // first call that was provably not applied. So no later write of the connection to that region can overtake one of

@@ -128,7 +128,8 @@ func (s *Server) endHungReads() {
 		late := int64(time.Since(s.started) - patience)
 		s.mu.Lock()
 		for c := range s.connections() {
-			if r := c.exec.readsFrom(); r != nil && c.exec.began.Load() < late && r.OldestRead() > patience && c.kill() {
+			r := c.exec.readsFrom()
+			if r != nil && c.exec.began.Load() < late && r.OldestRead() > patience && c.kill() {
 				s.stats.hungClosed.Add(1)
 			}
 		}

@@ -59,8 +59,9 @@ func (c *conn) lost(now time.Time) bool {
 	return lost
 }
 
-// hungUp reports whether the client is gone. The reader keeps up to maxPipeline bytes that the client has sent meanwhile.
-// The system tells of the end of a connection behind more bytes than that, as far as its own buffer holds them.
+// hungUp reports whether the client is gone. The reader keeps up to maxPipeline bytes that the client has sent
+// meanwhile. The system tells of the end of a connection behind more bytes than that, as far as its own buffer holds
+// them.
 func (c *conn) hungUp(now time.Time) bool {
 	gone, silent := hungUp(c.nc.(*clientConn).Conn)
 	c.limited = true

@@ -133,7 +133,8 @@ func runScan(e *executor, cmd *command) {
 		}
 	}
 	wanted := func(k redis.WalkedKey) bool {
-		return (pattern == nil || pattern.Match(k.Key, &e.work)) && (kind == nil || redis.IsOption(kind, k.Type.String()))
+		return (pattern == nil || pattern.Match(k.Key, &e.work)) &&
+			(kind == nil || redis.IsOption(kind, k.Type.String()))
 	}
 	from, place := topology.Slot(cursor%topology.SlotCount), cursor>>slotBits%(2*inOrder)
 	found := e.collected()

@@ -427,8 +427,8 @@ func TestEveryCommandHasOneFunction(t *testing.T) {
 			_, everywhere := row.Run.(wide)
 			flush := row.How == redis.HowEverywhere && row.Flags&redis.FlagWrite != 0
 			own := row.How == redis.HowOwn || row.How == redis.HowSession
-			if run != own || everywhere != (row.How == redis.HowEverywhere) || (row.Read != nil) != (row.How == redis.HowRead) ||
-				(row.Write != nil) != (row.How == redis.HowWrite || flush) || row.Run != nil != (run || everywhere) {
+			if run != own || everywhere != (row.How == redis.HowEverywhere) ||
+				(row.Read != nil) != (row.How == redis.HowRead) || (row.Write != nil) != (row.How == redis.HowWrite || flush) || row.Run != nil != (run || everywhere) {
 				t.Errorf("%s runs as %d, by Read %v, Write %v, %T", row.FullName(), row.How, row.Read != nil,
 					row.Write != nil, row.Run)
 			}

@@ -15,8 +15,8 @@ type turns struct {
 	ended atomic.Uint64 // how many turns have ended so far
 }
 
-// moreOfReads is the More function of replies to reads. Without a turn it returns 0: the batch then waits for a turn and runs
-// again.
+// moreOfReads is the More function of replies to reads. Without a turn it returns 0: the batch then waits for a turn
+// and runs again.
 func (e *executor) moreOfReads(n int) int {
 	if e.turn == nil {
 		select {
