@@ -44,6 +44,7 @@ var (
 		"neokv/internal/route",
 		"neokv/internal/meta",
 		"neokv/internal/store",
+		"neokv/internal/session",
 		"neokv/internal/server",
 		"neokv/internal/seam",
 		"neokv",
