@@ -23,6 +23,6 @@ type caller interface {
 	stop()
 }
 
-func (c *conn) readOnly() bool { return c.info.Load().readOnly }
+func (c *conn) readOnly() bool { return c.session.ReadOnly }
 func (c *conn) received() int  { return len(c.rd.buf) }
 func (c *conn) stop()          { c.closing = true }

@@ -23,7 +23,7 @@ func runClientSetName(c *conn, args [][]byte) {
 }
 
 func runClientGetName(c *conn, args [][]byte) {
-	if name := c.info.Load().name; name != "" {
+	if name := c.session.Name; name != "" {
 		c.out.BulkString(name)
 		return
 	}
@@ -31,11 +31,10 @@ func runClientGetName(c *conn, args [][]byte) {
 }
 
 func runClientSetInfo(c *conn, args [][]byte) {
-	i := *c.info.Load()
-	field := &i.libName
+	field := &c.session.LibName
 	switch {
 	case redis.IsOption(args[2], "lib-ver"):
-		field = &i.libVer
+		field = &c.session.LibVer
 	case !redis.IsOption(args[2], "lib-name"):
 		c.out.Error("ERR Unrecognized option '" + oneLine(args[2]) + "'")
 		return
@@ -45,7 +44,7 @@ func runClientSetInfo(c *conn, args [][]byte) {
 		return
 	}
 	*field = string(args[3])
-	c.info.Store(&i)
+	c.tell()
 	c.out.OK()
 }
 
@@ -107,7 +106,7 @@ func (c *conn) describe(b []byte, now time.Time) []byte {
 	for _, f := range [...]struct {
 		set  bool
 		flag string
-	}{{c.watches.Load(), "O"}, {c.blocked.Load(), "b"}, {i.readOnly, "r"}, {c.noEvict.Load(), "e"}} {
+	}{{c.watches.Load(), "O"}, {c.blocked.Load(), "b"}, {i.ReadOnly, "r"}, {c.noEvict.Load(), "e"}} {
 		if f.set {
 			flags += f.flag
 		}
@@ -121,10 +120,10 @@ func (c *conn) describe(b []byte, now time.Time) []byte {
 	b = fmt.Appendf(b, "id=%d addr=%v laddr=%v fd=0 name=%s age=%d idle=%d flags=%s db=0 sub=0 psub=0 ssub=0 multi=-1"+
 		" qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem=%d events=r cmd=%s"+
 		" user=default redir=-1 resp=%d",
-		c.id, c.nc.RemoteAddr(), c.nc.LocalAddr(), i.name, int64(now.Sub(c.created).Seconds()),
-		int64(now.Sub(time.Unix(0, c.seen.Load())).Seconds()), flags, c.held.Load(), name, i.proto)
-	if i.libName != "" || i.libVer != "" {
-		b = fmt.Appendf(b, " lib-name=%s lib-ver=%s", i.libName, i.libVer)
+		c.id, c.nc.RemoteAddr(), c.nc.LocalAddr(), i.Name, int64(now.Sub(c.created).Seconds()),
+		int64(now.Sub(time.Unix(0, c.seen.Load())).Seconds()), flags, c.held.Load(), name, i.Proto)
+	if i.LibName != "" || i.LibVer != "" {
+		b = fmt.Appendf(b, " lib-name=%s lib-ver=%s", i.LibName, i.LibVer)
 	}
 	return append(b, '\n')
 }
@@ -323,18 +322,14 @@ func after(ms int64) time.Time {
 func runClientReply(c *conn, args [][]byte) {
 	switch {
 	case redis.IsOption(args[2], "on"):
-		c.quiet.off, c.quiet.skip = false, false
+		c.session.ReplyOn()
 		c.out.OK()
 	case redis.IsOption(args[2], "off"):
-		c.quiet.off = true
+		c.session.ReplyOff()
 	case redis.IsOption(args[2], "skip"):
-		c.quiet.skipNext = !c.quiet.off
+		c.session.ReplySkip()
 	default:
 		c.out.Error(redis.ErrSyntax)
-		return
-	}
-	if c.quiet.skipNext {
-		c.quiet.skip = true // SKIP itself has no reply
 	}
 }
 

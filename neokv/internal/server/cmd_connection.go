@@ -62,11 +62,9 @@ func runQuit(c *conn, args [][]byte) {
 }
 
 func runReset(c *conn, args [][]byte) {
-	c.out.Proto = 2
-	i := *c.info.Load()
-	c.info.Store(&clientInfo{proto: 2, libName: i.libName, libVer: i.libVer})
-	c.authed = *c.s.limits.password.Load() == ""
-	c.quiet = replySilence{skip: c.quiet.skip}
+	c.session.Reset(*c.s.limits.password.Load() == "")
+	c.out.Proto = c.session.Proto
+	c.tell()
 	c.endMonitor()
 	c.out.Status("RESET")
 }
@@ -102,7 +100,7 @@ func (c *conn) authenticate(user, password []byte) bool {
 			return false
 		}
 	}
-	c.authed = true
+	c.session.Know()
 	return true
 }
 
@@ -147,12 +145,10 @@ func runHello(c *conn, args [][]byte) {
 		return
 	}
 	if version > 0 {
-		c.out.Proto = int(version)
-		i := *c.info.Load()
-		i.proto = int(version)
-		c.info.Store(&i)
+		c.session.Proto, c.out.Proto = int(version), int(version)
+		c.tell()
 	}
-	c.out.MapOf("server", "redis", "version", redisVersion, "proto", c.info.Load().proto, "id", int64(c.id),
+	c.out.MapOf("server", "redis", "version", redisVersion, "proto", c.session.Proto, "id", int64(c.id),
 		"mode", c.s.mode(), "role", "master", "modules", func() { c.out.Array(0) })
 }
 
@@ -184,9 +180,8 @@ func (c *conn) setName(name []byte) bool {
 	if !plain(name) {
 		return false
 	}
-	i := *c.info.Load()
-	i.name = string(name)
-	c.info.Store(&i)
+	c.session.Name = string(name)
+	c.tell()
 	return true
 }
 
@@ -194,9 +189,8 @@ func runReadOnly(c *conn, args [][]byte)  { c.setReadOnly(true) }
 func runReadWrite(c *conn, args [][]byte) { c.setReadOnly(false) }
 
 func (c *conn) setReadOnly(readOnly bool) {
-	i := *c.info.Load()
-	i.readOnly = readOnly
-	c.info.Store(&i)
+	c.session.ReadOnly = readOnly
+	c.tell()
 	c.out.OK()
 }
 

@@ -56,6 +56,7 @@ func runMonitor(c *conn, args [][]byte) {
 		c: c, more: make(chan struct{}, 1), written: make(chan struct{}), buf: []byte("+OK\r\n"),
 	}
 	c.monitor = m
+	c.session.Monitor(true)
 	c.watches.Store(true)
 	c.s.monitors.change(func(all []*monitor) []*monitor { return append(all, m) })
 	m.wake()
@@ -77,6 +78,7 @@ func (c *conn) endMonitor() {
 	m.wake()
 	<-m.written
 	c.monitor = nil
+	c.session.Monitor(false)
 	c.watches.Store(false)
 }
 
@@ -149,14 +151,6 @@ func (m *monitor) write() {
 			return
 		}
 	}
-}
-
-const errMonitor = "ERR Replica can't interact with the keyspace" // for Redis a monitor is a kind of replica
-
-// touchesKeys reports whether a command is about data.
-func (cmd *command) touchesKeys() bool {
-	return cmd.row != nil && cmd.row.CheckArity(len(cmd.args)) &&
-		cmd.row.Flags&(redis.FlagWrite|redis.FlagReadonly) != 0
 }
 
 // show sends the commands that ran to the monitors, except those that only administrators should see.

@@ -57,7 +57,7 @@ func (l *slowLog) add(c *conn, cmds []command, now time.Time, took time.Duration
 		id := l.lastID
 		l.lastID++
 		if call := l.next(); call != nil {
-			call.id, call.at, call.took, call.addr, call.name = id, now, took, c.nc.RemoteAddr(), c.info.Load().name
+			call.id, call.at, call.took, call.addr, call.name = id, now, took, c.nc.RemoteAddr(), c.session.Name
 			call.keep(args)
 		}
 		l.mu.Unlock()

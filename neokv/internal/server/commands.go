@@ -97,11 +97,11 @@ func whyRefused(args [][]byte) string {
 
 // Flags that go together.
 const (
-	anytime  = redis.FlagLoading | redis.FlagStale
-	session  = anytime | redis.FlagNoScript
-	greeting = session | redis.FlagFast | redis.FlagNoAuth | redis.FlagAllowBusy
-	adminNow = session | redis.FlagAdmin
-	slow     = anytime | redis.FlagAdmin
+	anytime   = redis.FlagLoading | redis.FlagStale
+	ofSession = anytime | redis.FlagNoScript
+	greeting  = ofSession | redis.FlagFast | redis.FlagNoAuth | redis.FlagAllowBusy
+	adminNow  = ofSession | redis.FlagAdmin
+	slow      = anytime | redis.FlagAdmin
 )
 
 // ownRows lists the server's own rows. What they say of a command is what redis-server 7.0.15 says, or 7.2 for CLIENT
@@ -140,16 +140,16 @@ func ownRows() []*redis.Command {
 		{Name: "client", Arity: -2,
 			Doc: doc("Commands about connections.", "2.4.0", "connection", "Depends on subcommand."),
 			Sub: []*redis.Command{
-				{Name: "setname", Arity: 3, Flags: session,
+				{Name: "setname", Arity: 3, Flags: ofSession,
 					Doc: doc("Names the connection.", "2.6.9", "", "O(1)"),
 					How: redis.HowSession, Run: runner(runClientSetName)},
-				{Name: "getname", Arity: 2, Flags: session,
+				{Name: "getname", Arity: 2, Flags: ofSession,
 					Doc: doc("Returns the connection's name.", "2.6.9", "", "O(1)"),
 					How: redis.HowSession, Run: runner(runClientGetName)},
-				{Name: "id", Arity: 2, Flags: session,
+				{Name: "id", Arity: 2, Flags: ofSession,
 					Doc: doc("Returns the connection's number.", "5.0.0", "", "O(1)"),
 					How: redis.HowSession, Run: runner(runClientID)},
-				{Name: "info", Arity: 2, Flags: session, Tips: varying,
+				{Name: "info", Arity: 2, Flags: ofSession, Tips: varying,
 					Doc: doc("Describes the connection.", "6.2.0", "", "O(1)"),
 					How: redis.HowSession, Run: runner(runClientInfo)},
 				{Name: "list", Arity: -2, Flags: adminNow, Tips: varying,
@@ -166,7 +166,7 @@ func ownRows() []*redis.Command {
 				{Name: "unpause", Arity: 2, Flags: adminNow,
 					Doc: doc("Ends a pause.", "6.2.0", "", "O(N) Where N is the number of paused clients"),
 					How: redis.HowOwn, Run: runner(runClientUnpause)},
-				{Name: "reply", Arity: 3, Flags: session,
+				{Name: "reply", Arity: 3, Flags: ofSession,
 					Doc: doc("Says whether commands are answered: on, off, or not the next one.", "3.2.0", "", "O(1)"),
 					How: redis.HowSession, Run: runner(runClientReply)},
 				{Name: "unblock", Arity: -3, Flags: adminNow,
@@ -176,20 +176,20 @@ func ownRows() []*redis.Command {
 				{Name: "no-evict", Arity: 3, Flags: adminNow,
 					Doc: doc("Spares the connection when memory for clients is short.", "7.0.0", "", "O(1)"),
 					How: redis.HowSession, Run: runner(runClientNoEvict)},
-				{Name: "no-touch", Arity: 3, Flags: session,
+				{Name: "no-touch", Arity: 3, Flags: ofSession,
 					Doc: doc("Is accepted; no access times are kept that it could keep from changing.", "7.2.0", "",
 						"O(1)"),
 					How: redis.HowSession, Run: runner(runClientNoTouch)},
-				{Name: "setinfo", Arity: 4, Flags: session, Tips: everyNode,
+				{Name: "setinfo", Arity: 4, Flags: ofSession, Tips: everyNode,
 					Doc: doc("Notes the client library's name or version.", "7.2.0", "", "O(1)"),
 					How: redis.HowSession, Run: runner(runClientSetInfo)},
-				{Name: "tracking", Arity: -3, Flags: session,
+				{Name: "tracking", Arity: -3, Flags: ofSession,
 					Doc: doc("Takes OFF; keys are not tracked.", "6.0.0", "", "O(1)"),
 					How: redis.HowSession, Run: runner(runClientTracking)},
-				{Name: "trackinginfo", Arity: 2, Flags: session,
+				{Name: "trackinginfo", Arity: 2, Flags: ofSession,
 					Doc: doc("Tells that no keys are tracked.", "6.2.0", "", "O(1)"),
 					How: redis.HowSession, Run: runner(runClientTrackingInfo)},
-				{Name: "getredir", Arity: 2, Flags: session,
+				{Name: "getredir", Arity: 2, Flags: ofSession,
 					Doc: doc("Tells that no other connection hears of changed keys: returns -1.", "6.0.0", "", "O(1)"),
 					How: redis.HowSession, Run: runner(runClientGetRedir)},
 				{Name: "help", Arity: 2, Flags: anytime,
@@ -297,7 +297,7 @@ func ownRows() []*redis.Command {
 			Doc: doc("Sends the connection every command that this port runs, but for administrators' ones.",
 				"1.0.0", "server", ""),
 			How: redis.HowSession, Run: runner(runMonitor)},
-		{Name: "role", Arity: 1, Flags: session | redis.FlagFast, Categories: []string{"admin", "dangerous"},
+		{Name: "role", Arity: 1, Flags: ofSession | redis.FlagFast, Categories: []string{"admin", "dangerous"},
 			Doc: doc("Tells that the server is a master; replicas are regions' own.", "2.8.12", "server", "O(1)"),
 			How: redis.HowOwn, Run: runner(runRole)},
 		{Name: "lastsave", Arity: 1, Flags: anytime | redis.FlagFast, Categories: []string{"admin", "dangerous"},

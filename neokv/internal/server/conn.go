@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"neokv.dev/neokv/internal/redis"
+	"neokv.dev/neokv/internal/session"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -33,9 +34,8 @@ type conn struct {
 	out     redis.Reply
 	closing bool // the connection ends after the replies so far
 	limited bool // a read deadline is set
-	authed  bool
 	trusted bool // see TakeTrusted
-	quiet   replySilence
+	session session.Session
 	monitor *monitor                        // set while it is one
 	written map[topology.RegionID]lastWrite // its last write in each region that it wrote to
 
@@ -51,38 +51,29 @@ type conn struct {
 	held    atomic.Int64 // bytes that ClientMemory counts for it
 
 	// For CLIENT INFO and LIST.
-	info atomic.Pointer[clientInfo]
+	info atomic.Pointer[session.Info] // a copy of session.Info, replaced when that changes
 	last atomic.Pointer[redis.Command]
 	seen atomic.Int64 // Unix ns of the last pipeline
 }
 
-// clientInfo is what a client says about itself. It is replaced, not changed.
-type clientInfo struct {
-	name            string
-	libName, libVer string
-	readOnly        bool
-	proto           int
-}
-
-// replySilence says which replies CLIENT REPLY keeps back.
-type replySilence struct{ off, skip, skipNext bool }
-
-func (q *replySilence) holds() bool { return q.off || q.skip }
-
-// next is called after each command.
-func (q *replySilence) next() { q.skip, q.skipNext = q.skipNext, false }
-
-func newConn(s *Server, nc net.Conn, id uint64) *conn {
-	c := &conn{s: s, nc: nc, id: id, created: time.Now(), rd: newReader(nc, &s.limits)}
-	c.authed = *s.limits.password.Load() == ""
+// newConn returns a connection. trusted is that of TakeTrusted.
+func newConn(s *Server, nc net.Conn, id uint64, trusted bool) *conn {
+	c := &conn{s: s, nc: nc, id: id, created: time.Now(), rd: newReader(nc, &s.limits), trusted: trusted}
+	c.session = session.New(trusted || *s.limits.password.Load() == "")
 	c.ctx, c.hangUp = context.WithCancel(context.Background())
 	c.rd.before = c.setReadDeadline
 	c.rd.grow = c.enlarge
 	c.out.More, c.out.Room = c.more, freeRoom
 	c.exec.init(&s.backend, c, c.ctx.Done(), &c.out)
-	c.info.Store(&clientInfo{proto: 2})
+	c.tell()
 	c.seen.Store(c.created.UnixNano())
 	return c
+}
+
+// tell shows others what the client says about itself.
+func (c *conn) tell() {
+	i := c.session.Info
+	c.info.Store(&i)
 }
 
 // setReadDeadline is called before each read of a pipeline.
@@ -102,14 +93,14 @@ func (c *conn) refuse(err error) {
 	if errors.Is(err, errQueryTooLong) {
 		c.s.stats.queryClosed.Add(1)
 	}
-	if p := protocolError(""); errors.As(err, &p) && !c.quiet.holds() {
+	if p := protocolError(""); errors.As(err, &p) && !c.session.Silent() {
 		c.out.Error("ERR " + p.Error())
 		c.flush()
 	}
 }
 
 // locked reports whether the client has to give the password first.
-func (c *conn) locked() bool { return !c.authed && *c.s.limits.password.Load() != "" }
+func (c *conn) locked() bool { return !c.session.Known() && *c.s.limits.password.Load() != "" }
 
 // idleUntil returns when a connection is closed that sends nothing from now on.
 func idleUntil(seconds int64) time.Time {

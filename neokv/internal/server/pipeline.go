@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"neokv.dev/neokv/internal/redis"
+	"neokv.dev/neokv/internal/session"
 )
 
 // command is one command of a pipeline.
@@ -122,39 +123,63 @@ func (c *conn) run() {
 			c.since = time.Now()
 		}
 		start, n := len(c.out.Buf), 1
-		switch how := c.cmds[i].how; {
-		case c.locked() && !c.cmds[i].open():
-			c.out.Error(redis.ErrNoAuth)
-			c.answered(&c.cmds[i], start, false)
-		case c.monitor != nil && c.cmds[i].touchesKeys():
-			c.out.Error(errMonitor)
-			c.answered(&c.cmds[i], start, false)
-		case c.cmds[i].joins(how):
-			if !c.quiet.skip {
-				for limit := c.exec.limit(how); n < limit && i+n < len(c.cmds) && c.cmds[i+n].joins(how); n++ {
-				}
+		if c.session.Plain() {
+			n = c.runNext(c.cmds[i:])
+		} else {
+			n = c.step(c.cmds[i:])
+		}
+		if !c.session.Plain() {
+			if c.session.Silent() {
+				c.out.Buf = c.out.Buf[:min(start, len(c.out.Buf))]
 			}
-			n = c.exec.runTogether(c.cmds[i:i+n], how)
-		case how == redis.HowRead || how == redis.HowEverywhere:
-			c.exec.work.Begin()
-			c.exec.runWide(&c.cmds[i])
-			c.over(start)
-			c.answered(&c.cmds[i], start, true)
-		default:
-			c.exec.work.Begin()
-			c.runOwn(&c.cmds[i])
+			c.session.Ran()
 		}
 		c.exec.endTurn()
-		if c.quiet.holds() {
-			c.out.Buf = c.out.Buf[:min(start, len(c.out.Buf))]
-		}
-		c.quiet.next()
 		if c.out.Full {
 			c.overflow()
 		}
 		c.ran(c.cmds[i : i+n])
 		i += n
 	}
+}
+
+// runNext runs the next command of the pipeline, or as many as run together. It returns how many.
+func (c *conn) runNext(cmds []command) (n int) {
+	start := len(c.out.Buf)
+	switch how := cmds[0].how; {
+	case cmds[0].joins(how):
+		n, limit := 1, c.exec.limit(how)
+		for n < limit && n < len(cmds) && cmds[n].joins(how) {
+			n++
+		}
+		return c.exec.runTogether(cmds[:n], how)
+	case how == redis.HowRead || how == redis.HowEverywhere:
+		c.exec.work.Begin()
+		c.exec.runWide(&cmds[0])
+		c.over(start)
+		c.answered(&cmds[0], start, true)
+	default:
+		c.exec.work.Begin()
+		c.runOwn(&cmds[0])
+	}
+	return 1
+}
+
+// step does what the session, which is not plain, says about the next command. It returns how many commands have run.
+func (c *conn) step(cmds []command) (n int) {
+	cmd, start := &cmds[0], len(c.out.Buf)
+	x := c.session.Step(&session.Command{
+		Row: cmd.row, Args: cmd.args, Valid: cmd.how != redis.HowNot,
+	}, *c.s.limits.password.Load() != "")
+	switch {
+	case x.Action == session.Refuse:
+		c.out.Error(x.Error)
+		c.answered(cmd, start, false)
+		return 1
+	case !c.session.Together():
+		cmds = cmds[:1]
+	}
+	return c.runNext(cmds)
 }
 
 // open reports whether the server deals with a command before the client has given the password.

@@ -39,7 +39,7 @@ func cutAt(version uint64, cuts ...topology.Slot) *route.Table {
 // newExecutor returns the executor of a connection to a server that nobody serves. Store 0 is the proxy port.
 func newExecutor(t *testing.T, self topology.StoreID, n *fakeNode) *executor {
 	s, _ := start(t, Options{Self: self, Node: n})
-	return &newConn(s, &pieces{}, 1).exec
+	return &newConn(s, &pieces{}, 1, false).exec
 }
 
 func commandOf(words ...string) *command {

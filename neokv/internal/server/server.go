@@ -234,8 +234,7 @@ func (s *Server) take(nc net.Conn, trusted bool) {
 		return
 	}
 	nc = client
-	c := newConn(s, nc, s.lastID)
-	c.trusted, c.authed = trusted, trusted || c.authed
+	c := newConn(s, nc, s.lastID, trusted)
 	all[c.id] = c
 	s.wg.Add(1)
 	s.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"neokv.dev/neokv/internal/memconn"
+	"neokv.dev/neokv/internal/session"
 	"neokv.dev/neokv/settings"
 )
 
@@ -197,7 +198,7 @@ func TestMonitor(t *testing.T) {
 		readReply(t, lines)) {
 	}
 	<-ended
-	if !slices.Contains(got, "-"+errMonitor+"\r\n") {
+	if !slices.Contains(got, "-ERR Replica can't interact with the keyspace\r\n") {
 		t.Errorf("a monitor may read keys: %q", got)
 	}
 	if got := ask(t, watcher, "echo b"); got != "$1\r\nb\r\n" {
@@ -267,7 +268,7 @@ func TestSlowCallsTakeNoMemory(t *testing.T) {
 	defer here.Close()
 	defer there.Close()
 	c := &conn{nc: here}
-	c.info.Store(&clientInfo{})
+	c.info.Store(&session.Info{})
 	var l slowLog
 	l.length.Store(4)
 	cmds := []command{{row: commands.Lookup([]byte("ping")), args: [][]byte{[]byte("PING"), []byte("a")}},

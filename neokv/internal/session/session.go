@@ -52,6 +52,10 @@ func New(isKnown bool) Session {
 // end.
 func (s *Session) Plain() bool { return s.state == known }
 
+// Together reports whether commands may run together after Step has said Run of the first. So they may in a plain session,
+// and where all replies are kept back, since then too Step says Run of all.
+func (s *Session) Together() bool { return s.state&^silent == known && !s.silence.skip }
+
 // Command is a command of the client, as far as a session is concerned.
 type Command struct {
 	Row  *redis.Command // nil: there is none of this name
@@ -226,10 +230,6 @@ func (s *Session) ReplySkip() {
 
 // Silent reports whether the reply of the present command is kept back.
 func (s *Session) Silent() bool { return s.silence.off || s.silence.skip }
-
-// Skips reports whether only the reply of the present command is kept back, so that the next one needs a turn of its
-// own.
-func (s *Session) Skips() bool { return s.silence.skip }
 
 // Ran is called after each command, or after commands that ran together.
 func (s *Session) Ran() {
