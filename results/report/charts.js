@@ -26,7 +26,11 @@ const charts = (() => {
 	// Figures as text.
 	const digits = (v) => v === 0 ? '0' : Math.abs(v) >= 1000 ? Math.round(v).toLocaleString('en-US') :
 		String(Number(v.toPrecision(3)));
-	const micros = (us) => us < 1e3 ? digits(us) + ' µs' : us < 1e6 ? digits(us / 1e3) + ' ms' : digits(us / 1e6) + ' s';
+	const timeUnit = (us) => us < 1e3 ? ['µs', 1] : us < 1e6 ? ['ms', 1e3] : ['s', 1e6];
+	const micros = (us) => {
+		const [unit, factor] = timeUnit(us);
+		return digits(us / factor) + ' ' + unit;
+	};
 	const escape = echarts.format.encodeHTML;
 
 	// Charts. Each has a figure with a caption, a legend of buttons, and the canvas.
@@ -181,6 +185,13 @@ const charts = (() => {
 		options: { type: 'value', min: 0, ...(unit === '%' ? { max: 100 } : {}), axisLabel: { formatter: digits } },
 	});
 
+	// latencyAxis is an axis of latencies in microseconds. All its ticks have the unit of a typical one.
+	const latencyAxis = (name, typical, options) => {
+		const [unit, factor] = timeUnit(typical);
+		return { name: `${name}, ${unit}`, text: micros,
+			options: { ...options, axisLabel: { formatter: (us) => digits(us / factor) } } };
+	};
+
 	const redraw = () => all.forEach(draw);
 
 	const watch = new ResizeObserver((entries) => {
@@ -216,5 +227,5 @@ const charts = (() => {
 		document.documentElement.dataset.drawn = String(all.length);
 	};
 
-	return { add, dashes, digits, escape, micros, plainAxis, ready, redraw, theme };
+	return { add, dashes, digits, escape, latencyAxis, plainAxis, ready, redraw, theme, timeUnit };
 })();

@@ -206,6 +206,21 @@ func (o *opened) checkPhone(t *testing.T) {
 	}
 }
 
+// checkTicks wants figures of one unit on each axis.
+func (o *opened) checkTicks(t *testing.T) {
+	t.Helper()
+	mixed := eval[[]string](t, o, `[...document.querySelectorAll('figure:not(.quiet) .chart')].flatMap((c) => {
+		const model = echarts.getInstanceByDom(c).getModel();
+		return ['xAxis', 'yAxis'].map((name) => model.getComponent(name).axis.getViewLabels().map((l) => l.formattedLabel).
+			filter((text) => /^[-+\d]/.test(text) && !/[KMG]iB$/.test(text))).
+			filter((texts) => new Set(texts.map((text) => text.replace(/[-+:,.\d]/g, '').trim())).size > 1).
+			map((texts) => c.getAttribute('aria-label').split('.')[0] + ': ' + texts.join(', '));
+	})`)
+	for _, axis := range mixed {
+		t.Errorf("an axis has ticks of several units: %s", axis)
+	}
+}
+
 // look opens a page in a view, and wants these charts drawn, and nothing that the browser complains about.
 func look(t *testing.T, in context.Context, path, name string, v view, want []string) {
 	t.Helper()
@@ -225,6 +240,7 @@ func look(t *testing.T, in context.Context, path, name string, v view, want []st
 		t.Errorf("the page is %d pixels wide in a window of %d", wide, v.width)
 	}
 	p.checkTitle(t)
+	p.checkTicks(t)
 	if v.name == "phone" {
 		p.checkPhone(t)
 	}

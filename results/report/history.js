@@ -1,7 +1,7 @@
 // Draws the figures of a history from the JSON in the element "data". See type drawnTrend in history.go.
 (() => {
 	'use strict';
-	const { add, ready, theme } = charts;
+	const { add, ready, theme, timeUnit } = charts;
 	const trends = JSON.parse(document.getElementById('data').textContent);
 
 	// textOf returns how to print values of a series: with as many digits as tell them apart, seven at most, and in a unit
@@ -10,7 +10,7 @@
 		const high = Math.max(...s.values), span = high - Math.min(...s.values);
 		const digits = Math.min(7, Math.max(3, span > 0 ? 2 + Math.ceil(Math.log10(high / span)) : 3));
 		const [unit, factor] = s.unit !== 'us' ? [{ 'us/op': 'µs', 'B/op': 'B', '/op': '' }[s.unit] ?? s.unit, 1] :
-			high < 1e3 ? ['µs', 1] : high < 1e6 ? ['ms', 1e3] : ['s', 1e6];
+			timeUnit(high);
 		const number = (v) => {
 			const whole = Math.ceil(Math.log10(Math.abs(v / factor) + 1));
 			return Number((v / factor).toPrecision(Math.max(digits, whole)))

@@ -1,7 +1,7 @@
 // Draws the charts of a report from the JSON in the element "data". See type drawing in drawing.go for what it holds.
 (() => {
 	'use strict';
-	const { add: addChart, dashes, digits, micros, plainAxis, ready, redraw, theme } = charts;
+	const { add: addChart, dashes, digits, latencyAxis, plainAxis, ready, redraw, theme } = charts;
 	const data = JSON.parse(document.getElementById('data').textContent);
 	const runs = data.runs, several = runs.length > 1;
 	const ALL = 'all operations';
@@ -89,17 +89,15 @@
 			},
 		};
 	};
-	const latencyAxis = (name, values) => {
+	// logAxis is an axis for latencies, from a power of ten to another one.
+	const logAxis = (values) => {
 		let low = Infinity, high = 0;
 		for (const v of values) if (v > 0) { low = Math.min(low, v); high = Math.max(high, v); }
 		if (!high) { low = 100; high = 1000; }
 		low = 10 ** Math.floor(Math.log10(low) + 1e-9);
 		high = 10 ** Math.ceil(Math.log10(high) - 1e-9);
 		if (high <= low) high = low * 10;
-		return {
-			name, text: micros, low, high,
-			options: { type: 'log', min: low, max: high, axisLabel: { formatter: micros } },
-		};
+		return { low, high, ...latencyAxis('latency', Math.sqrt(low * high), { type: 'log', min: low, max: high }) };
 	};
 
 	// markLine draws marks, {at, name, run}. Marks of several results at one place share a line and its label; a mark of
@@ -216,7 +214,7 @@
 					}
 				});
 			}
-			const y = latencyAxis('latency', lines.flatMap((l) => l.points.map((p) => p[1])));
+			const y = logAxis(lines.flatMap((l) => l.points.map((p) => p[1])));
 			const most = Math.max(10, ...lines.flatMap((l) => l.points.map((p) => p[0])));
 			const op = choosing ? latencyOf(group, of[0]).op : '';
 			return {
@@ -232,7 +230,7 @@
 
 	for (const group of data.groups) {
 		const of = runs.map((_, i) => i).filter((i) => group.latencies.some((l) => l.run === i && l.max.some((v) => v)));
-		const axisOf = (heat) => latencyAxis('latency', of.flatMap((run) => {
+		const axisOf = (heat) => logAxis(of.flatMap((run) => {
 			const l = latencyOf(group, run), { from, to } = runs[run], seen = (i) => to[i] > state.from && from[i] < state.to;
 			const top = heat ? l.max : l.p999, cells = heat && l.heat || [];
 			return [...top, ...l.p50].map(Math.abs).filter((_, i) => seen(i % top.length)).concat(cells.filter((h, i) => h && seen(i))
@@ -298,7 +296,7 @@
 				title: (data.groups.length > 1 ? group + ': ' : '') + 'Latency against rate' + (slo ? `, SLO ${slo}` : ''), top: 38,
 				x: { name: 'offered rate (operations per second)', text: (v) => digits(v) + '/s',
 					options: { type: 'value', min: 0, max: 1.1 * most, axisLabel: { formatter: digits, showMaxLabel: false } } },
-				y: latencyAxis('latency', lines.flatMap((l) => l.points.map((p) => p.value[1]))), lines,
+				y: logAxis(lines.flatMap((l) => l.points.map((p) => p.value[1]))), lines,
 				marks: (t) => markLine(t, curves.flatMap((c) => c.marks.map((m) => ({ ...m, run: c.run })))),
 			};
 		});

@@ -1,7 +1,7 @@
 // Draws the curves of knobs and the front from the JSON in the element "data". See type drawnTuning in tuning.go.
 (() => {
 	'use strict';
-	const { add, digits, escape, micros, ready, theme } = charts;
+	const { add, digits, escape, latencyAxis, ready, theme } = charts;
 	const { objective, knobs, front } = JSON.parse(document.getElementById('data').textContent);
 
 	const change = (ratio) => ratio === null ? null : 100 * (ratio - 1);
@@ -60,7 +60,7 @@
 		return {
 			title: 'p99 against throughput', height: 300, lines: [],
 			x: { name: 'throughput, ops/s', options: { type: 'value', scale: true, axisLabel: { formatter: digits } } },
-			y: { name: 'p99', options: { type: 'value', scale: true, axisLabel: { formatter: micros } } },
+			y: latencyAxis('p99', Math.max(...front.map((f) => f.p99)), { type: 'value', scale: true }),
 			signs: [
 				{ name: 'chosen', mark: '▲', color: t.colours[2] }, { name: 'default', mark: '○', color: t.text },
 				{ name: 'another', mark: '●', color: t.colours[0] },
