@@ -15,13 +15,13 @@ import (
 )
 
 func reportCommand(p process) *cobra.Command {
-	f := pageFlags{forms: []string{"html", "md"}, page: "report.html"}
+	f := pageFlags{forms: []string{"html", "table", "md"}, page: "report.html"}
 	c := &cobra.Command{
 		Use:   "report RESULT...",
 		Short: "Draw results as a page with charts, or as a summary in Markdown",
 		Long: `Draw one or more results as one HTML file with charts, which opens in a browser without a network. Several
-results are drawn over each other, and the page names in what their load, settings, build and machine differ. With
---format md it is a summary for a pull request instead.`,
+results are drawn over each other, and the page names in what their load, settings, build and machine differ. Standard
+output has the tables. --format table makes no page, and --format md is a summary for a pull request instead.`,
 		Example: `  neokv report before.jsonl after.jsonl -o report.html
   neokv report --format md before.jsonl after.jsonl`,
 		Args: wantArgs(1, report.MaxResults, fmt.Sprintf("1 to %d results", report.MaxResults)),
@@ -38,8 +38,7 @@ results are drawn over each other, and the page names in what their load, settin
 				case "md":
 					return report.Markdown(w, subjects)
 				}
-				_, err := fmt.Fprintln(w, report.Headline(subjects))
-				return err
+				return report.Table(w, subjects)
 			}), missing)
 		},
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -57,9 +58,10 @@ func TestReport(t *testing.T) {
 		return string(b)
 	}
 	got := neokvRun(t, nil, "report", "a.jsonl")
-	if got.status != statusDone || got.stdout != "100 ops/s, service time p50 50 us, p99 99 us\nreport.html\n" ||
-		got.stderr != "" {
-		t.Errorf("status %d, stdout %q, stderr %q", got.status, got.stdout, got.stderr)
+	const sentence = "100 ops/s, service time p50 50 us, p99 99 us\n\n"
+	table := strings.TrimSuffix(neokvRun(t, nil, "results", "a.jsonl").stdout, "a.jsonl\n")
+	if got.status != statusDone || got.stdout != sentence+table+"report.html\n" || got.stderr != "" {
+		t.Errorf("status %d, stdout %q, stderr %q; want the table\n%s", got.status, got.stdout, got.stderr, table)
 	}
 	if !strings.Contains(page("report.html"), "<h1>a</h1>") {
 		t.Error("report.html has no heading with the name of the result")
@@ -67,6 +69,17 @@ func TestReport(t *testing.T) {
 	got = neokvRun(t, nil, "report", "a.jsonl", "b.jsonl", "-o", "both.html")
 	if got.status != statusDone || !strings.Contains(page("both.html"), "2 results compared") {
 		t.Errorf("status %d, stderr %q", got.status, got.stderr)
+	}
+	for _, want := range []string{"cannot tell: ", "A: a", "B: b", "load rate closed loop 200 operations per second",
+		"read ops/s 100 100 (+0.0 %)", "service p99 99 us 99 us (+0.0 %)", "both.html"} {
+		if !slices.ContainsFunc(strings.Split(got.stdout, "\n"), func(line string) bool {
+			return strings.HasPrefix(strings.Join(strings.Fields(line), " "), want)
+		}) {
+			t.Errorf("two results: no line %q in\n%s", want, got.stdout)
+		}
+	}
+	if table := neokvRun(t, nil, "report", "--format", "table", "a.jsonl", "b.jsonl").stdout; table+"both.html\n" != got.stdout {
+		t.Errorf("--format table differs from what stands beside the page:\n%s", table)
 	}
 	got = neokvRun(t, nil, "report", "-o", "-", "a.jsonl")
 	if got.status != statusDone || got.stdout != page("report.html") {
@@ -117,7 +130,7 @@ func TestReportOfBadInput(t *testing.T) {
 		{"report", "neokv: report: 0 arguments, want 1 to 8 results\n"},
 		{"report a b c d e f g h i", "neokv: report: 9 arguments, want 1 to 8 results\n"},
 		{"report --format mdd -o a.jsonl a.jsonl none.jsonl newer.jsonl other.jsonl wrong.jsonl empty.jsonl a.jsonl",
-			`neokv: --format mdd: want one of html, md; did you mean md?
+			`neokv: --format mdd: want one of html, table, md; did you mean md?
 neokv: --out: a.jsonl is a file to read
 neokv: --out: a.jsonl is a file to read
 neokv: none.jsonl: no such file or directory

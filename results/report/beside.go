@@ -18,6 +18,15 @@ type comparedRow struct {
 	Values   []string // with the change against the first of them
 }
 
+func (s *sideBySide) heading() []string { return append([]string{"operation", "figure"}, s.Letters...) }
+
+func (s *sideBySide) rows() (out [][]string) {
+	for _, r := range s.Rows {
+		out = append(out, append([]string{r.Op, r.What}, r.Values...))
+	}
+	return out
+}
+
 // beside returns the figures of a group side by side, nil for less than two results.
 func beside(subjects []results.ResultFile, m matched) *sideBySide {
 	var in []*results.GroupSummary

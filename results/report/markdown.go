@@ -30,27 +30,32 @@ func Markdown(w io.Writer, subjects []results.ResultFile) error {
 		}
 	}
 	if several {
-		differ(&b, subjects)
+		b.WriteString("\n")
+		if heading, rows := differing(subjects); len(rows) == 0 {
+			b.WriteString(noDifference + "\n")
+		} else {
+			b.WriteString(results.MarkdownTable(heading, len(heading), 0, rows))
+		}
 	}
 	for i, s := range subjects {
 		for _, c := range curvesOf(i, s.Result) {
-			c.table(&b, several)
+			heading, rows := c.rows()
+			fmt.Fprintf(&b, "\n**%s**\n\n%s", text(c.title(several)), results.MarkdownTable(heading, 1, 1, rows))
+			if c.SLO != "" {
+				fmt.Fprintf(&b, "\nSLO: %s\n", text(c.SLO))
+			}
 		}
 	}
-	for i, g := range groupTables(subjects) {
+	for _, g := range groupTables(subjects) {
 		if !measured(subjects) {
 			continue // the curves have the figures
 		}
 		if g.Compare != nil {
 			b.WriteString("\n")
-			if name := matchGroups(subjects)[i].name; name != "" {
-				fmt.Fprintf(&b, "**%s**\n\n", results.MarkdownText(name))
+			if g.Name != "" {
+				fmt.Fprintf(&b, "**%s**\n\n", text(g.Name))
 			}
-			rows := [][]string{}
-			for _, r := range g.Compare.Rows {
-				rows = append(rows, append([]string{r.Op, r.What}, r.Values...))
-			}
-			b.WriteString(results.MarkdownTable(append([]string{"operation", "figure"}, g.Compare.Letters...), 2, 0, rows))
+			b.WriteString(results.MarkdownTable(g.Compare.heading(), 2, 0, g.Compare.rows()))
 			continue
 		}
 		for _, t := range g.Tables {
@@ -63,7 +68,7 @@ func Markdown(w io.Writer, subjects []results.ResultFile) error {
 		}
 	}
 	if several {
-		b.WriteString("\nChanges are against the first result. Each result is one run: a small change may be noise.\n")
+		b.WriteString("\n" + oneRunEach + "\n")
 	} else if s := subjects[0].Result; s.Summary != nil {
 		if !measured(subjects) {
 			b.WriteString("\n")
@@ -83,14 +88,22 @@ func measured(subjects []results.ResultFile) bool {
 	})
 }
 
-// table writes a row for each rate of a curve, with what begins there and why the rate did not hold.
-func (c drawnCurve) table(b *strings.Builder, several bool) {
+// What a summary of several results says, where they do not differ and below their figures.
+const (
+	noDifference = "The results have the same load, settings, build and machine."
+	oneRunEach   = "Changes are against the first result. Each result is one run: a small change may be noise."
+)
+
+func (c drawnCurve) title(several bool) string {
 	name := c.Group
 	if several {
 		name = letter(c.Run) + ", " + name
 	}
-	fmt.Fprintf(b, "\n**Latency against rate: %s**\n\n", results.MarkdownText(name))
-	var rows [][]string
+	return "Latency against rate: " + name
+}
+
+// rows has a row for each rate of a curve, with what begins there and why the rate did not hold.
+func (c drawnCurve) rows() (heading []string, rows [][]string) {
 	marks := slices.Clone(c.Marks)
 	for i, x := range shownSteps(&drawing{Curves: []drawnCurve{c}}) {
 		var here []string
@@ -103,29 +116,19 @@ func (c drawnCurve) table(b *strings.Builder, several bool) {
 		})
 		rows = append(rows, []string{strings.Join(here, ", "), x.Rate, x.Reached, x.P50, x.P99, x.P999, x.Max, x.Why})
 	}
-	heading := []string{"mark", "rate", "ops/s", "p50", "p99", "p99.9", "max", "why it does not hold"}
-	b.WriteString(results.MarkdownTable(heading, 1, 1, rows))
-	if c.SLO != "" {
-		fmt.Fprintf(b, "\nSLO: %s\n", results.MarkdownText(c.SLO))
-	}
+	return []string{"mark", "rate", "ops/s", "p50", "p99", "p99.9", "max", "why it does not hold"}, rows
 }
 
-// differ writes in what the results differ, apart from their figures.
-func differ(b *strings.Builder, subjects []results.ResultFile) {
-	heading := []string{"differs", ""}
+// differing says in what the results differ, apart from their figures.
+func differing(subjects []results.ResultFile) (heading []string, rows [][]string) {
+	heading = []string{"differs", ""}
 	for i := range subjects {
 		heading = append(heading, letter(i))
 	}
-	var rows [][]string
 	for _, f := range results.Facts(subjects) {
 		if f.Differ && f.Name != "command" {
 			rows = append(rows, append([]string{f.Section, f.Name}, f.Values...))
 		}
 	}
-	b.WriteString("\n")
-	if len(rows) == 0 {
-		b.WriteString("The results have the same load, settings, build and machine.\n")
-		return
-	}
-	b.WriteString(results.MarkdownTable(heading, len(heading), 0, rows))
+	return heading, rows
 }
