@@ -163,17 +163,21 @@ func TestMuteServer(t *testing.T) {
 	})
 }
 
+// oneHangs returns a server that answers in a millisecond, and the hundredth command not before the end of the run.
+func oneHangs() *memoryServer {
+	var n atomic.Int64
+	return newMemory(func(time.Duration) time.Duration {
+		if n.Add(1) == 100 {
+			return endless
+		}
+		return time.Millisecond
+	})
+}
+
 // One command of a closed loop hangs for the whole run.
 func TestOneHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMemory(nil)
-		var n atomic.Int64
-		m.delay = func(at time.Duration) time.Duration {
-			if n.Add(1) == 100 {
-				return endless
-			}
-			return time.Millisecond
-		}
+		m := oneHangs()
 		s, rec, err := inBubble(t, m, t.Context(), Options{
 			Groups: []GroupOptions{{Workload: "set", Clients: 5, Records: 10}}, Duration: 5 * time.Second,
 		})
@@ -195,14 +199,7 @@ func TestOneHangs(t *testing.T) {
 // One command of the warm-up hangs for the whole run.
 func TestWarmupHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMemory(nil)
-		var n atomic.Int64
-		m.delay = func(at time.Duration) time.Duration {
-			if n.Add(1) == 100 {
-				return endless
-			}
-			return time.Millisecond
-		}
+		m := oneHangs()
 		s, rec, err := inBubble(t, m, t.Context(), Options{Warmup: time.Second, Duration: 5 * time.Second,
 			Groups: []GroupOptions{{Workload: "set", Clients: 5, Records: 10}}})
 		if err != nil {

@@ -19,8 +19,12 @@ func TestBenchRuns(t *testing.T) {
 		!strings.Contains(got.stderr, "SLO max<1ns, errors<1%: does not hold in 2 of 2 runs") {
 		t.Errorf("status %d, %s", got.status, got.stderr)
 	}
-	for _, want := range []string{`^2 runs of 3 stores .* \(in memory\)`, `\nr-1\.jsonl: SLO max<1ns, errors<1%: does not hold: `,
-		`\nfigure +median +95 % interval +lowest +highest +spread\nthroughput +[\d,.]+ ops/s +- `, `\nr-1\.jsonl\nr-2\.jsonl\n$`} {
+	for _, want := range []string{
+		`^2 runs of 3 stores .* \(in memory\)`,
+		`\nr-1\.jsonl: SLO max<1ns, errors<1%: does not hold: `,
+		`\nfigure +median +95 % interval +lowest +highest +spread\nthroughput +[\d,.]+ ops/s +- `,
+		`\nr-1\.jsonl\nr-2\.jsonl\n$`,
+	} {
 		if !regexp.MustCompile(want).MatchString(got.stdout) {
 			t.Errorf("no %s in\n%s", want, got.stdout)
 		}
@@ -44,24 +48,13 @@ func TestBenchRuns(t *testing.T) {
 // TestBenchLoads: records can be inserted by one run and used by another one.
 func TestBenchLoads(t *testing.T) {
 	t.Chdir(t.TempDir())
-	flags := []string{
-		"bench",
-		"--dir",
-		"d",
-		"--profile",
-		"small",
-		"--workload",
-		"get",
-		"--records",
-		"50",
-		"--clients",
-		"2",
-	}
+	flags := strings.Fields("bench --dir d --profile small --workload get --records 50 --clients 2")
 	got := neokvRun(t, nil, append(flags, "--load-only", "--out", "load.jsonl")...)
 	if got.status != statusDone || !strings.Contains(got.stdout, "load: 50 records inserted") {
 		t.Fatalf("%+v", got)
 	}
-	got = neokvRun(t, nil, append(flags, "--no-load", "--operations", "100", "--slo", "p50<1m", "--out", "run.jsonl")...)
+	run := strings.Fields("--no-load --operations 100 --slo p50<1m --out run.jsonl")
+	got = neokvRun(t, nil, append(flags, run...)...)
 	s := readResult(t, got.stdout).Summary
 	if got.status != statusDone || s.Groups[0].Inserted != nil || s.Groups[0].Total.Count != 100 ||
 		s.Groups[0].Total.Misses != 0 ||
@@ -74,7 +67,7 @@ func TestBenchLoads(t *testing.T) {
 		"--load-only --verify --rate 5":          {"--verify is for what follows", "--rate is for what follows"},
 		"--operations 0":                         {"--operations 0: want 1 or more"},
 		"--operations 5 --warmup 1s":             {"--warmup is for runs of some time"},
-		"--operations 5 --rate 10":               {"operations: 5 are for a closed loop of a workload; with a rate give the duration"},
+		"--operations 5 --rate 10":               {"operations: 5 are for a closed loop of a workload"},
 		"--operations 5 --find-max --slo p50<1s": {"operations: a search sends for a time"},
 		"--runs 0 --interval 1ms":                {"--runs 0: want 1 to 1000"},
 		"--interval 1ms":                         {"interval: 1ms, want 10ms to 1h"},

@@ -19,7 +19,7 @@ func TestCompareOfAnEditedWorkload(t *testing.T) {
 		"after.jsonl":  "mix:\n  - do: SET <key> <value>\n    share: 0.5\n  - do: GET <key>\n    share: 0.5\n",
 	} {
 		writeFile(t, "mine.yaml", "records: [{key: 'k<n>', count: 9}]\n", mix)
-		got := neokvRun(t, nil, append([]string{"bench", "--mem", "--workload", "mine.yaml", "--seed", "1", "--out", name},
+		got := neokvRun(t, nil, append(strings.Fields("bench --mem --workload mine.yaml --seed 1 --out "+name),
 			short...)...)
 		if got.status != statusDone {
 			t.Fatalf("%+v", got)
@@ -62,7 +62,8 @@ func writeRunsOf(t *testing.T, sides string) {
 		if side == 'b' {
 			rate *= 2
 		}
-		run := strings.Replace(text, at.Format(time.RFC3339), at.Add(time.Duration(i)*time.Minute).Format(time.RFC3339), 1)
+		began := at.Add(time.Duration(i) * time.Minute)
+		run := strings.Replace(text, at.Format(time.RFC3339), began.Format(time.RFC3339), 1)
 		run = strings.ReplaceAll(run, `"per_second":100`, fmt.Sprintf(`"per_second":%d`, rate))
 		if err := os.MkdirAll(string(side), 0o777); err != nil {
 			t.Fatal(err)
@@ -97,13 +98,15 @@ func TestCompare(t *testing.T) {
 	for _, x := range []struct {
 		args, want []string
 	}{
-		{[]string{"a/00.jsonl"}, []string{"a/00.jsonl: this is a file of bench: neokv results prints it; to compare results, " +
-			"name two"}},
+		{[]string{"a/00.jsonl"}, []string{
+			"a/00.jsonl: this is a file of bench: neokv results prints it; to compare results, name two"}},
 		{nil, []string{"compare: 0 arguments"}},
 		{[]string{"a,nosuch", t.TempDir()}, []string{"nosuch: no such file", "no *.jsonl in this folder"}},
-		{[]string{"a", "open.jsonl"}, []string{"neokv: a/00.jsonl and open.jsonl have different loads: rate: closed loop and 200"}},
+		{[]string{"a", "open.jsonl"}, []string{
+			"neokv: a/00.jsonl and open.jsonl have different loads: rate: closed loop and 200"}},
 		{[]string{"a/00.jsonl", "nosuch", "--format", "htm", "-o", "a/00.jsonl"}, []string{"nosuch: no such file",
-			"--format htm: want one of table, md, html, json; did you mean html?", "--out: a/00.jsonl is a file to read"}},
+			"--format htm: want one of table, md, html, json; did you mean html?",
+			"--out: a/00.jsonl is a file to read"}},
 	} {
 		got := neokvRun(t, nil, append([]string{"compare"}, x.args...)...)
 		for _, want := range x.want {
@@ -156,7 +159,8 @@ func TestCompareOfUnsoundRuns(t *testing.T) {
 					t.Fatal(err)
 				}
 				for _, path := range found {
-					edit(t, path, `"seed":`, `"schedule":{"sha256":"00","bytes":9,"text":"2s kill 2","events":1,"faults":1},"seed":`)
+					edit(t, path, `"seed":`,
+						`"schedule":{"sha256":"00","bytes":9,"text":"2s kill 2","events":1,"faults":1},"seed":`)
 				}
 			}
 		}
@@ -177,7 +181,8 @@ func TestCompareOfRunsThatDoNotAlternate(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writeRunsOf(t, "aaaaaaaabbbbbbbb")
 	got := neokvRun(t, nil, "compare", "a", "b")
-	if got.status != statusDone || !strings.HasPrefix(got.stdout, "cannot tell: the runs of A and B did not alternate") ||
+	if got.status != statusDone ||
+		!strings.HasPrefix(got.stdout, "cannot tell: the runs of A and B did not alternate") ||
 		strings.Contains(got.stdout, "better") || !strings.Contains(got.stdout, "\nthis would tell: run neokv bench") ||
 		!regexp.MustCompile(`throughput +1,0[0-9]+ ops/s +2,0[0-9]+ ops/s +(x2|\+10)`).MatchString(got.stdout) {
 		t.Errorf("status %d, stderr %s, stdout\n%s", got.status, got.stderr, got.stdout)
