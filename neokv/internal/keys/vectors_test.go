@@ -346,7 +346,8 @@ func TestOwnLayouts(t *testing.T) {
 		want string
 	}{
 		{"spread", (&Metadata{Type: ZSet, Version: 1, Size: 302, Spread: Spread{1: 300, 15: 2}}).Append(nil),
-			"85" + "0000000000000000" + "0000000000000001" + "000000000000012e" + "00" + "ac02" + strings.Repeat("00", 13) + "02"},
+			"85" + "0000000000000000" + "0000000000000001" + "000000000000012e" +
+				"00" + "ac02" + strings.Repeat("00", 13) + "02"},
 		{"first group key", rank(RankGroup), fooRank + "01"},
 		{"group key", append(AppendScore(rank(RankGroup), 1.5), "m"...), fooRank + "01" + "bff8000000000000" + "6d"},
 		{"group", AppendRankGroup(nil, []uint64{0, 5, 300}), "01" + "00" + "05" + "ac02"},
@@ -362,10 +363,11 @@ func TestOwnLayouts(t *testing.T) {
 				"0000000000000005" + "03" +
 				"0000000000000007" + "0000000000000008" +
 				"000a" + "3fff" + "0b" + "15" + "0c" + "0d"},
-		{"region state without a change", (&RegionState{Version: 300}).Append(nil)[58:], "0000" + "0000" + "ac02" + "00"},
+		{"region state without a change", (&RegionState{Version: 300}).Append(nil)[58:],
+			"0000" + "0000" + "ac02" + "00"},
 		{"replica key", AppendReplica(nil, 7), "04078000000000000007"},
-		{"replica", (&ReplicaRecord{ID: 1, Joins: true, Peers: []topology.Peer{{Store: 2, Replica: 3}, {Store: 4, Replica: 5}}}).
-			Append(nil),
+		{"replica", (&ReplicaRecord{ID: 1, Joins: true,
+			Peers: []topology.Peer{{Store: 2, Replica: 3}, {Store: 4, Replica: 5}}}).Append(nil),
 			"01" + "0000000000000001" + "01" + "0002" +
 				"00000002" + "0000000000000003" + "00000004" + "0000000000000005"},
 		{"replica without peers", (&ReplicaRecord{ID: 1}).Append(nil), "01" + "0000000000000001" + "00" + "0000"},
