@@ -38,7 +38,7 @@ type Options struct {
 type Engine struct {
 	db        *pebble.DB
 	options   *pebble.Options // the options with which the database was opened
-	fs        vfs.FS
+	fs        *closingFS
 	dir       string
 	events    events
 	deleted   atomic.Uint64
@@ -77,7 +77,9 @@ func Open(o Options) (*Engine, error) {
 			return nil, fmt.Errorf("engine %s: %w", dir, err)
 		}
 	}
-	e := &Engine{fs: o.FS, dir: o.Dir, rows: newRowCache(share.Rows), settling: make(chan struct{}, 1)}
+	fs := &closingFS{FS: o.FS}
+	o.FS = fs
+	e := &Engine{fs: fs, dir: o.Dir, rows: newRowCache(share.Rows), settling: make(chan struct{}, 1)}
 	e.views.New = func() any { return &View{engine: e} }
 	e.batches.New = func() any { return newBatch(e) }
 
@@ -96,8 +98,10 @@ func Open(o Options) (*Engine, error) {
 	return e, nil
 }
 
-// Close closes the database. Nobody may use the engine any more when Close is called.
+// Close closes the database. Nobody may use the engine any more when Close is called. It breaks off what goes on in the
+// background.
 func (e *Engine) Close() error {
+	e.fs.closing.Store(true)
 	e.viewPool.clear()
 	return e.db.Close()
 }

@@ -195,7 +195,7 @@ func (ev *events) listener(fatal func(error)) *pebble.EventListener {
 		// Pebble tries a failed compaction again at once, for as long as it fails. A failed write has fenced the store
 		// already; a table that cannot be read has to do so here.
 		CompactionEnd: func(info pebble.CompactionInfo) {
-			if info.Err != nil && !errors.Is(info.Err, pebble.ErrCancelledCompaction) {
+			if info.Err != nil && !errors.Is(info.Err, pebble.ErrCancelledCompaction) && !errors.Is(info.Err, errClosing) {
 				fatal(fmt.Errorf("compaction: %w", info.Err))
 			}
 		},
