@@ -251,10 +251,7 @@ func (c *Cluster) shutdown() error {
 		clients.Go(n.leave)
 	}
 	clients.Wait()
-	var errs []error
-	for _, n := range c.nodes {
-		errs = append(errs, n.stop())
-	}
+	errs := []error{onAll(c.nodes, (*storePlace).stop)}
 	c.network.Close()
 	c.wg.Wait()
 	if j := c.journal.Load(); j != nil {

@@ -54,12 +54,11 @@ func (c *Cluster) stopStores(_ context.Context, places []*storePlace, _ fault.Fa
 	if err := errors.Join(allRun(places), noneHangs(places)); err != nil {
 		return err
 	}
-	var errs []error
+	err := onAll(places, (*storePlace).stop)
 	for _, n := range places {
-		errs = append(errs, n.stop())
 		n.ended(fault.Stop)
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // allRun returns an error that names the stores which do not run.
@@ -193,9 +192,9 @@ func (c *Cluster) cutPower(places []*storePlace, keep fault.Portion, random *ran
 
 // bury ends the goroutines of killed stores and gives their places the disks that they left.
 func (c *Cluster) bury(left wreckage) error {
-	var errs []error
+	errs := []error{onAll(left.places, (*storePlace).stop)}
 	for i, n := range left.places {
-		errs = append(errs, n.stop(), left.disks[i].Lose())
+		errs = append(errs, left.disks[i].Lose())
 		n.Move(left.disks[i], n.dir)
 		n.ended(fault.Kill)
 	}

@@ -254,6 +254,46 @@ func TestRestartAllSideBySide(t *testing.T) {
 	}
 }
 
+// TestAllEndSideBySide: no store waits for another one's end before its own work is broken off.
+func TestAllEndSideBySide(t *testing.T) {
+	for _, how := range []string{"kill all", "stop all", "close"} {
+		t.Run(how, func(t *testing.T) {
+			var c *Cluster
+			var held sync.WaitGroup // stores that apply, until all end
+			held.Add(3)
+			var holds [3]sync.Once
+			config := Config{InMemory: true, NoSockets: true, Settings: patient()}
+			config.Hooks = &seam.Hooks{Region: region.Hooks{BeforeApply: func(id topology.StoreID, _ topology.RegionID,
+				_, _ uint64, entry []byte, _ error) {
+				if !bytes.Contains(entry, []byte("side by side")) {
+					return
+				}
+				holds[id-1].Do(func() {
+					held.Done()
+					runs := func(n *storePlace) bool { return n.store.Load() != nil }
+					for begin := time.Now(); slices.ContainsFunc(c.nodes, runs); time.Sleep(time.Millisecond) {
+						if time.Since(begin) > soon {
+							t.Error("a store waits for the one before it")
+							return
+						}
+					}
+				})
+			}}}
+			c = start(t, config)
+			conn, _ := connect(t, c, c.Addrs()[max(1, c.Leader("k"))-1], []any{"set", "k", "side by side"})
+			defer conn.Close()
+			held.Wait()
+			if how == "close" {
+				if err := c.Close(); err != nil {
+					t.Error(err)
+				}
+			} else if _, err := c.Inject(t.Context(), fault.MustParse(how)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // TestEndsWhileProposing ends clusters while the Raft library copies a large proposal. It must not find itself closed
 // then, which would end the process.
 func TestEndsWhileProposing(t *testing.T) {
