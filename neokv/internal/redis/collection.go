@@ -343,6 +343,7 @@ func (w *Writer) close(c *collection) error {
 		}
 	}
 	if own {
+		w.changed(c.slot, c.user)
 		if c.Size == 0 {
 			w.forget(c.slot, c.user)
 			w.pops.forget(c.Version, c.user)

@@ -453,6 +453,7 @@ func flush(w *Writer, args [][]byte, out *Reply) error {
 	w.State.Legacy, w.State.CollectedAt, w.State.CollectedIn = false, 0, 0
 	w.Orphans, w.Flushed = Orphans{}, true
 	w.Changes += AllChanged
+	w.flushed(w.State.Slots)
 	w.Forget() // what is not in the batch yet is deleted, too
 	out.OK()
 	return nil
@@ -507,6 +508,7 @@ func runFlushSlots(w *Writer, args [][]byte, out *Reply) error {
 	// Other slots may hold collections as before. The counter of orphans is too high until the reclaimer's next pass.
 	w.State.KeysExact = false
 	w.Changes += AllChanged
+	w.flushed(slots)
 	out.OK()
 	return nil
 }

@@ -75,6 +75,7 @@ func legacySet(w *Writer, args [][]byte, out *Reply) error {
 	slot := topology.SlotOf(key)
 	w.count(+1)
 	w.collected(slot)
+	w.changed(slot, key)
 	w.State.Legacy = true
 	w.key = keys.AppendLegacy(w.key[:0], slot, key)
 	w.value = keys.AppendLegacyString(w.value[:0], expireMS, args[3])

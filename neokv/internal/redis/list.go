@@ -545,6 +545,9 @@ func ltrim(w *Writer, args [][]byte, out *Reply) error {
 		return err
 	}
 	out.OK()
+	if c.Size > 0 {
+		w.changed(c.slot, c.user) // even if all elements stay
+	}
 	from, to := c.between(first, last)
 	if from == to { // all elements go, by one cut
 		to = c.Head

@@ -173,7 +173,8 @@ func (w *Writer) patch(key []byte, old *record, from int, patch []byte) error {
 // patchPieces is patch for a long string, and closes it. Readers see these pieces under the present version, so the
 // pieces must not be written ahead of the batch.
 func (w *Writer) patchPieces(c *collection, from int, patch []byte) error {
-	if len(patch) == 0 {
+	if len(patch) == 0 { // of APPEND
+		w.changed(c.slot, c.user)
 		return w.close(c)
 	}
 	w.grow(c, max(c.Size, uint64(from+len(patch)))-c.Size)

@@ -265,6 +265,7 @@ func (w *Writer) setExpire(key []byte, old *record, expireMS uint64) error {
 	m.ExpireMS = expireMS
 	slot := topology.SlotOf(key)
 	w.collected(slot)
+	w.changed(slot, key)
 	return w.keep(slot, key, &m, true)
 }
 
@@ -305,11 +306,13 @@ func (w *Writer) replace(key []byte, old *record, value []byte) error {
 			return nil
 		}
 		w.count(-1)
+		w.removed(slot, key, old)
 		return w.Batch.Delete(w.key)
 	}
 	if !old.stored {
 		w.count(+1)
 	}
+	w.changed(slot, key)
 	return w.Batch.Set(w.key, value)
 }
 

@@ -247,6 +247,8 @@ type Writer struct {
 	Flushed bool
 	// Work, if it is not nil, counts what the calls do. Run returns the reason when it is over.
 	Work *engine.Work
+	// Effects, if it is not nil, collects what the calls do to keys.
+	Effects *Effects
 	// Changes rises with each key that has come or gone, or may have come, while the Writer exists.
 	Changes uint64
 	// MapOrder is a mistake that tests plant: random choices follow the order of a Go map, so replicas differ.

@@ -312,6 +312,7 @@ func (w *Writer) setBlind(slot topology.Slot, key []byte, expireMS uint64, value
 	w.State.KeysExact = false // nobody knows whether the key is new
 	w.Changes++
 	w.notice(expireMS)
+	w.changed(slot, key)
 	if !w.Work.Spend(2) { // SetDeferred counts nothing; the value is short
 		return w.Work.Ended()
 	}

@@ -1,0 +1,200 @@
+//go:build redisserver
+
+package redis
+
+import (
+	"bufio"
+	"flag"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"testing"
+	"time"
+
+	"neokv.dev/neokv/internal/redis/redistest"
+)
+
+var (
+	effectCalls = flag.Int("effects.calls", 12_000, "random calls of TestEffectsAreRedis")
+	effectSeed  = flag.Uint64("effects.seed", 0, "seed of its calls; 0 for any")
+)
+
+// client is a connection to a redis-server.
+type client struct {
+	testing.TB
+	net.Conn
+	in *bufio.Reader
+}
+
+func newClient(t testing.TB, addr string) *client {
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return &client{t, conn, bufio.NewReader(conn)}
+}
+
+func (c *client) send(args ...[]byte) {
+	c.Helper()
+	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		c.Fatal(err)
+	}
+	if _, err := c.Write(redistest.AppendCall(nil, args...)); err != nil {
+		c.Fatal(err)
+	}
+}
+
+func (c *client) reply() redistest.ReplyValue {
+	c.Helper()
+	v, err := redistest.Read(c.in)
+	if err != nil {
+		c.Fatal(err)
+	}
+	return v
+}
+
+// watches are connections to a redis-server that watch a key each.
+type watches struct {
+	all  []*client
+	keys [][]byte
+}
+
+func (w *watches) begin(keys [][]byte) {
+	if w.keys = keys; len(keys) > len(w.all) {
+		w.keys = keys[:len(w.all)]
+	}
+	for i, key := range w.keys {
+		w.all[i].send([]byte("watch"), key)
+	}
+	for i := range w.keys {
+		w.all[i].reply()
+	}
+}
+
+// dirty reports of each key whether a call since begin has touched it.
+func (w *watches) dirty() (dirty []bool) {
+	for i := range w.keys {
+		w.all[i].send([]byte("multi"))
+		w.all[i].send([]byte("exec"))
+	}
+	for i := range w.keys {
+		w.all[i].reply()
+		v := w.all[i].reply()
+		dirty = append(dirty, v.String() != "[]")
+	}
+	return dirty
+}
+
+// TestEffectsAreRedis makes random calls of all rows on a region and on a redis-server, where other connections watch
+// the keys that a call names: what the region calls an effect is what they see.
+func TestEffectsAreRedis(t *testing.T) {
+	addr := redistest.RedisServer(t, "--databases", "1")
+	seed := *effectSeed
+	if seed == 0 {
+		seed = 1 + uint64(rand.Uint32())
+	}
+	t.Logf("seed %d", seed)
+	calls := *effectCalls
+	if testing.Short() {
+		calls /= 20
+	}
+	limit(t, 4<<10) // ranges and moves of a few elements go by new versions
+	d := newRegion(t)
+	d.now = realTime
+	d.w.Effects = new(Effects)
+	main := newClient(t, addr)
+	var w watches
+	for range 8 {
+		w.all = append(w.all, newClient(t, addr))
+	}
+	main.send([]byte("flushall"))
+	main.reply()
+	g := &redistest.CallGenerator{Rand: rand.New(rand.NewPCG(seed, 0)), Tag: "{t}", Piece: pieceBytes}
+	seen := map[string]*[2]int{} // of each row: how often a key was clean and dirty
+	fixed := [][]string{ // what chance hardly makes
+		{"setrange", "{t}a", "200000", "x"}, {"append", "{t}a", ""}, {"append", "{t}a", "x"}, {"setrange", "{t}a", "3", ""},
+		{"expire", "{t}a", "1000"}, {"getex", "{t}a", "persist"}, {"getex", "{t}a", "persist"},
+		{"sort", "{t}nobody", "store", "{t}a"}, {"append", "{t}a", ""},
+		{"rpush", "{t}list1", "x"}, {"lmove", "{t}list1", "{t}list1", "left", "left"},
+	}
+	unseen := func() (rest []string) {
+		for _, row := range Rows() {
+			if n := seen[row.Name]; row.Write != nil && (n == nil || n[0] == 0 || n[1] == 0) {
+				rest = append(rest, row.Name)
+			}
+		}
+		return rest
+	}
+	for i := 0; i < calls || i < 20*calls && len(unseen()) > 0; i++ {
+		all := fixed
+		if i > 0 {
+			all = g.Calls(true)
+		}
+		for _, words := range all {
+			var args [][]byte
+			for _, word := range words {
+				args = append(args, []byte(word))
+			}
+			var refused Reply
+			row := withOwn.Find(args, &refused)
+			var keys [][]byte
+			if row != nil && row.CheckArity(len(args)) {
+				for _, at := range row.AppendKeys(nil, args) {
+					if !slices.ContainsFunc(keys, func(k []byte) bool { return string(k) == string(args[at]) }) {
+						keys = append(keys, args[at])
+					}
+				}
+				if row.Everywhere {
+					keys = [][]byte{[]byte("{t}a"), []byte("{t}b"), []byte("{t}hash1"), []byte("{t}zset2"), []byte("{t}nobody")}
+				}
+			}
+			there := make([]bool, len(keys))
+			for i, key := range keys {
+				n, _ := d.must(2, "exists", string(key)).Int()
+				there[i] = n > 0
+			}
+			w.begin(keys)
+			main.send(args...)
+			want := main.reply()
+			d.w.Effects.Reset()
+			var out Reply
+			if err := d.call(args, &out); err != nil {
+				t.Fatalf("%q: %v", args, err)
+			}
+			for i, dirty := range w.dirty() {
+				touched := false
+				for _, e := range d.w.Effects.All {
+					switch e.What {
+					case Changed:
+						touched = touched || string(e.Key) == string(keys[i])
+					case Flushed:
+						touched = touched || there[i]
+					}
+				}
+				if row.Write != nil {
+					n := seen[row.Name]
+					if n == nil {
+						n = new([2]int)
+						seen[row.Name] = n
+					}
+					if dirty {
+						n[1]++
+					} else {
+						n[0]++
+					}
+				}
+				if touched != dirty {
+					t.Errorf("%.200q, key %q, replies %.200s and %.200q: watched it is dirty: %v; effects %.300q", args, keys[i],
+						want, out.Buf, dirty, d.w.Effects.All)
+				}
+			}
+			if t.Failed() {
+				t.Fatalf("again: -effects.seed=%d", seed)
+			}
+		}
+	}
+	if rest := unseen(); len(rest) > 0 && !testing.Short() {
+		t.Errorf("not seen both with an effect and without one: %q", rest)
+	}
+}
