@@ -3,9 +3,11 @@ package keys
 import (
 	"bytes"
 	"cmp"
+	"encoding/hex"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -372,4 +374,28 @@ func FuzzOrder(f *testing.F) {
 			t.Errorf("%d and %d compare as %d", int64(bitsA), int64(bitsB), got)
 		}
 	})
+}
+
+// TestStage: the record of a stage, as docs/storage.md has it, and what is none.
+func TestStage(t *testing.T) {
+	s := Stage{Index: 7, Units: 300, Touched: []byte{1, 0x80}, Choice: []byte("pcg:")}
+	const want = "02" + "0000000000000007" + "000000000000012c" + "02" + "0180" + "7063673a"
+	b := s.Append(nil)
+	if got := hex.EncodeToString(b); got != want {
+		t.Errorf("a stage is %s, want %s", got, want)
+	}
+	if got, err := ParseStage(b); err != nil || !reflect.DeepEqual(got, s) {
+		t.Errorf("it comes back as %+v, %v", got, err)
+	}
+	for _, x := range []struct{ record, want string }{
+		{"01" + want[2:], "stage: format 1, want 2"},
+		{want[:34], "stage: 17 bytes, want at least 18"},
+		{want[:38], "stage: bits of 2 bytes, cut short"},
+		{want[:34] + "ff", "stage: bits of 0 bytes, cut short"},
+	} {
+		record, _ := hex.DecodeString(x.record)
+		if _, err := ParseStage(record); err == nil || err.Error() != x.want {
+			t.Errorf("ParseStage(%s) = %v, want %s", x.record, err, x.want)
+		}
+	}
 }

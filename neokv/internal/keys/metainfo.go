@@ -35,14 +35,14 @@ const (
 
 // FormatVersion is the format of all that is stored: of the data folder and of each store in it. It rises with every
 // change of stored bytes, or of what they mean. A program reads no other.
-const FormatVersion = 10
+const FormatVersion = 11
 
 // The format byte of each record of meta_info that this package writes.
 const (
 	storeIdentityFormat = 1
 	regionStateFormat   = 4
 	orphanFormat        = 1
-	stageFormat         = 1
+	stageFormat         = 2
 	replicaFormat       = 1
 )
 
@@ -280,34 +280,44 @@ func AppendStage(dst []byte, region topology.RegionID) []byte {
 	return appendRegion(appendCategory(dst, CategoryStage), region)
 }
 
-// Stage says that a replica has applied some calls of an entry, and not yet the others. The region state then counts
+// Stage says that a replica has applied some units of an entry, and not yet the others. The region state then counts
 // the entry as not applied. A record whose index is not above the apply index means nothing.
 //
-//	[format u8 = 1][index u64][calls u64][choice]   17 bytes and the choice
+//	[format u8 = 2][index u64][units u64][length of the bits uvarint][bits][choice]   18 bytes, the bits and the choice
 type Stage struct {
-	Index  uint64 // of the entry
-	Calls  uint64 // how many of its calls are applied
-	Choice []byte // the state of its random choices, see redis.Writer.AppendChoice
+	Index uint64 // of the entry
+	Units uint64 // how many of its units are applied
+	// Touched has a bit for each mark of the entry: bit n%8 of byte n/8 is set if one of these units has changed the key
+	// of mark n. It is as long as its last set bit needs.
+	Touched []byte
+	Choice  []byte // the state of its random choices, see redis.Writer.AppendChoice
 }
 
-const stageLen = 1 + 8 + 8
+const stageLen = 1 + 8 + 8 + 1
 
 // Append appends the record.
 func (s *Stage) Append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint64(append(dst, stageFormat), s.Index)
-	return append(binary.BigEndian.AppendUint64(dst, s.Calls), s.Choice...)
+	dst = binary.AppendUvarint(binary.BigEndian.AppendUint64(dst, s.Units), uint64(len(s.Touched)))
+	return append(append(dst, s.Touched...), s.Choice...)
 }
 
-// ParseStage decodes the record. Choice aliases b.
+// ParseStage decodes the record. Touched and Choice alias b.
 func ParseStage(b []byte) (s Stage, err error) {
+	if len(b) > 0 && b[0] != stageFormat {
+		return s, fmt.Errorf("stage: format %d, want %d", b[0], stageFormat)
+	}
 	if len(b) < stageLen {
 		return s, fmt.Errorf("stage: %d bytes, want at least %d", len(b), stageLen)
 	}
-	if b[0] != stageFormat {
-		return s, fmt.Errorf("stage: format %d, want %d", b[0], stageFormat)
+	size, n := binary.Uvarint(b[17:])
+	if n <= 0 || size > uint64(len(b)-17-n) {
+		return s, fmt.Errorf("stage: bits of %d bytes, cut short", size)
 	}
-	return Stage{Index: binary.BigEndian.Uint64(b[1:]), Calls: binary.BigEndian.Uint64(b[9:]), Choice: b[stageLen:]},
-		nil
+	bits := 17 + n
+	choice := bits + int(size)
+	return Stage{Index: binary.BigEndian.Uint64(b[1:]), Units: binary.BigEndian.Uint64(b[9:]),
+		Touched: b[bits:choice:choice], Choice: b[choice:]}, nil
 }
 
 // AppendReplica appends the key of the record of the store's replica of a region.

@@ -168,6 +168,10 @@ type Run struct {
 	// with bounds of another version refuses the run.
 	Version uint64
 	Calls   []Call
+	// Groups are the calls that take effect together, if there are any: disjoint and ascending. The region appends to
+	// Dropped those that had no effect.
+	Groups  []Group
+	Dropped []Drop
 	Out     Reply // the replies one after the other
 	// Limit, if it is not 0, ends a run of reads early: no call begins when the replies have that many bytes.
 	Limit int
@@ -195,6 +199,8 @@ func (r *Run) Reset() {
 	r.Calls, r.Ends, r.Out.Buf, r.Limit, r.Version = r.Calls[:0], r.Ends[:0], r.Out.Buf[:0], 0, 0
 	r.Out.Room, r.Out.Full = 0, false
 	r.Within, r.begun = false, 0
+	clear(r.Dropped)
+	r.Groups, r.Dropped = r.Groups[:0], r.Dropped[:0]
 }
 
 // Reader gives read commands access to a region: they read from its View. One goroutine may use it at a time.

@@ -18,11 +18,11 @@ import (
 // machine is the replica's state machine on disk: it applies the entries of the log. dragonboat calls it from one
 // goroutine at a time.
 //
-// Apply works in stages. A stage is a sequence of calls, of one entry or of many. One engine batch has their writes,
+// Apply works in stages. A stage is a sequence of units, of one entry or of many. One engine batch has their writes,
 // the region state and with it the apply index. A stage ends with the last entry that dragonboat hands over, or after
-// the call that brings the batch to stageBytes. So apply never needs more memory than a stage and the largest single
-// call, whatever is in the log. If a stage ends inside an entry, its batch says how many calls of the entry are applied
-// (keys.Stage). A replica that starts from there skips those calls, so it applies each call once.
+// the unit that brings the batch to stageBytes. So apply never needs more memory than a stage and the largest single
+// unit, whatever is in the log. If a stage ends inside an entry, its batch says how many units of the entry are applied
+// (keys.Stage). A replica that starts from there skips those units, so it applies each unit once.
 //
 // A write that takes long is broken off where the replica stops, between two of its reads or computations. Nothing of
 // the stage is committed then, and the machine applies nothing more. Raft goes on to believe that it has applied the
@@ -31,7 +31,7 @@ import (
 // again.
 //
 // Stages are committed without sync. The Raft log is in the same WAL: a crash can only lose the last writes to the
-// data, and the log replays these. Replicas may end their stages at different calls, since no call depends on that.
+// data, and the log replays these. Replicas may end their stages at different units, since no unit depends on that.
 type machine struct {
 	*core
 	still    sync.Mutex // held while the machine works, and by a region that absorbs this one
@@ -49,6 +49,10 @@ type machine struct {
 	mine    bool // the present entry was proposed here
 	discard redis.Reply
 	buf     []byte
+
+	collecting bool // the present Update tells the watches what it does
+	effects    redis.Effects
+	marks      marks
 
 	stageBytes int // tests have shorter stages
 
@@ -150,7 +154,12 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 		}
 		m.lazy = nil
 	}
+	m.collecting = m.watches.begin(m.servingTerm.Load() != 0)
+	defer m.watches.end()
 	w := &m.writer
+	if w.Effects = nil; m.collecting {
+		w.Effects = &m.effects
+	}
 	w.Batch, w.State, w.SoonestMS = m.newBatch(), &m.state, redis.NoExpiry
 	w.Orphans, w.Flushed = redis.Orphans{}, false
 	w.PopMemory, w.MapOrder = m.o.PopMemory, m.o.Mistakes.MapOrder
@@ -213,22 +222,22 @@ func (m *machine) settle() {
 // and it is small beside a memtable.
 const stageBytes = 4 << 20
 
-// insideEntry reports, between two updates, whether some calls of the next entry are already applied: the replica
+// insideEntry reports, between two updates, whether some units of the next entry are already applied: the replica
 // stopped inside that entry, or it got a snapshot from a replica that had.
 func (m *machine) insideEntry() bool { return m.staged && m.stage.Index > m.state.ApplyIndex }
 
-// full reports whether the present stage should end. It also ends after a range deletion, since a later call's writes
+// full reports whether the present stage should end. It also ends after a range deletion, since a later unit's writes
 // ahead of the batch would have to wait for that deletion (engine.Batch.SetAhead).
 func (m *machine) full() bool {
 	b := m.writer.Batch
 	return b.Len() >= m.stageBytes || b.HasRanges()
 }
 
-// endStage commits the present stage and begins the next one. calls says how many calls of the entry at index are
+// endStage commits the present stage and begins the next one. units says how many units of the entry at index are
 // applied then.
-func (m *machine) endStage(index, calls uint64) error {
-	if calls > 0 {
-		m.stage.Index, m.stage.Calls = index, calls
+func (m *machine) endStage(index, units uint64) error {
+	if units > 0 {
+		m.stage.Index, m.stage.Units = index, units
 		m.stage.Choice = m.writer.AppendChoice(m.stage.Choice[:0])
 		key := keys.AppendStage(m.buf[:0], m.o.Region.ID)
 		m.buf = m.stage.Append(key)
@@ -244,7 +253,7 @@ func (m *machine) endStage(index, calls uint64) error {
 	return nil
 }
 
-// leaveStage deletes the record of a stage after the last call of its entry.
+// leaveStage deletes the record of a stage after the last unit of its entry.
 func (m *machine) leaveStage() error {
 	m.staged = false
 	key := keys.AppendStage(m.buf[:0], m.o.Region.ID)
@@ -293,7 +302,17 @@ func (m *machine) commit() error {
 		b.Close()
 		return err
 	}
-	return b.Commit(false)
+	if err := b.Commit(false); err != nil {
+		return err
+	}
+	if len(m.effects.All) > 0 {
+		if m.collecting {
+			m.watches.happened(m.effects.All)
+		}
+		m.effects.Reset()
+		m.marks.effects = 0
+	}
+	return nil
 }
 
 // apply runs one entry in the present stage, and in further ones if it needs them. If the entry was proposed here, its
@@ -301,7 +320,7 @@ func (m *machine) commit() error {
 func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 	w.Follow(e.Index)
 	m.count(len(e.Cmd))
-	h, commands, err := parseEntry(e.Cmd)
+	h, units, err := parseEntry(e.Cmd)
 	if err != nil {
 		return err
 	}
@@ -313,7 +332,7 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 		}
 	}
 	m.counters.AppliedEntries.Add(1)
-	refusal := m.refusal(&h, commands)
+	refusal := m.refusal(&h, units, e.Index)
 	if f := m.o.Hooks.BeforeApply; f != nil {
 		f(m.o.Store, m.o.Region.ID, e.Index, h.term, e.Cmd, refusal)
 	}
@@ -341,27 +360,30 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 	if h.base != e.Index-1 && !m.o.Mistakes.AnyBase {
 		h.reads = nil
 	}
-	if err := m.run(w, &h, commands, b); err != nil {
+	if err := m.run(w, &h, units, b); err != nil {
 		return err
 	}
+	m.unmark()
 	if m.staged {
 		return m.leaveStage()
 	}
 	return nil
 }
 
-// refusal returns why an entry has no effect, nil if it has one. An entry without commands fits any bounds, and so does
-// one that is about the bounds.
-func (m *machine) refusal(h *entryHeader, commands []byte) error {
+// refusal returns why an entry has no effect, nil if it has one. An entry without units fits any bounds, and so does one
+// that is about the bounds.
+func (m *machine) refusal(h *entryHeader, units []byte, index uint64) error {
 	switch {
 	case h.term < m.state.TermTag && !m.o.Mistakes.NoTermTag:
 		return ErrNotLeader
-	case len(commands) == 0 || isChange(commands):
+	case len(units) == 0 || isChange(units):
 		return nil
-	case m.o.Mistakes.AnySweep && bytes.Contains(commands, []byte("\x05swept")):
+	case m.o.Mistakes.AnySweep && bytes.Contains(units, []byte("\x05swept")):
 		return nil
 	case h.bounds != uint32(m.state.Version) && !m.o.Mistakes.AnyBounds, m.state.Phase != keys.Serving:
 		return ErrBounds
+	case len(h.marks) > 0 && h.base != index-1 && !m.o.Mistakes.AnyExact:
+		return ErrBase
 	}
 	return nil
 }
@@ -386,11 +408,12 @@ func (m *machine) count(bytes int) {
 	}
 }
 
-// run runs the calls of an entry. b is the proposal that waits for the replies, nil for none.
-func (m *machine) run(w *redis.Writer, h *entryHeader, commands []byte, b *proposal) (err error) {
+// run runs the units of an entry. b is the proposal that waits for the replies, nil for none.
+func (m *machine) run(w *redis.Writer, h *entryHeader, units []byte, b *proposal) (err error) {
 	reads, applied := h.reads, uint64(0)
-	if m.staged && m.stage.Index == w.Index { // the replica stopped inside this entry, so no run waits for it
-		applied, reads = m.stage.Calls, nil
+	inside := m.staged && m.stage.Index == w.Index
+	if inside { // the replica stopped inside this entry, so no run waits for it
+		applied, reads = m.stage.Units, nil
 		if err := w.RestoreChoice(m.stage.Choice); err != nil {
 			return err
 		}
@@ -398,63 +421,87 @@ func (m *machine) run(w *redis.Writer, h *entryHeader, commands []byte, b *propo
 	if len(reads) > 0 {
 		m.counters.ReadSetsUsed.Add(1)
 	}
-	out := &m.discard
-	part, call, n := 0, 0, uint64(0)
-	for len(commands) > 0 {
-		if m.args, commands, err = parseCall(commands, m.args[:0]); err != nil {
+	if len(h.marks) > 0 {
+		if err := m.mark(h.marks, inside); err != nil {
 			return err
 		}
-		if n++; n <= applied {
+	} else if !inside {
+		m.stage.Touched = m.stage.Touched[:0]
+	}
+	a, calls := answers{b: b}, uint64(0)
+	for n := uint64(1); len(units) > 0; n++ {
+		var u unit
+		if u, m.args, units, err = parseUnit(units, m.args[:0]); err != nil {
+			return err
+		}
+		if n <= applied {
+			m.marks.next += u.marks
 			continue
 		}
-		if m.full() {
+		if m.full() || u.kind != 0 && !w.Batch.Empty() && m.walks(u.calls) {
 			if err := m.endStage(w.Index, n-1); err != nil {
 				return err
 			}
-			reads = nil // the reads are older than those calls
+			reads = nil // the reads are older than those units
 		}
-		if reads, err = w.Expect(m.args, reads); err != nil {
-			return err
-		}
-		row := redis.Lookup(m.args[0])
-		if row == nil {
-			row = m.internal(m.args)
-		}
-		if w.Work = &m.work; row == nil {
-			row, w.Work = m.own(m.args[0]), nil // it may commit its writes by itself
-		}
-		if row == nil || row.Write == nil {
-			return fmt.Errorf("unknown write command %q", m.args[0])
-		}
-		var run *redis.Run
-		if b != nil {
-			for b.parts[part].from+call == b.parts[part].to {
-				part, call = part+1, 0
-			}
-			run = b.parts[part].p.Run
-			out = &run.Out
-		} else {
-			m.discard.Discard(keptReplyBytes)
-		}
-		if err := w.Run(row, m.args, out); err != nil {
-			return err
-		}
-		if m.o.Mistakes.FlushSpace && (row.Name == "flushdb" || row.Name == "flushall") {
-			if err := w.Batch.DeleteSlots(topology.SlotRange{Last: topology.SlotCount - 1}); err != nil {
+		if u.kind != 0 {
+			var n uint64
+			if reads, n, err = m.group(w, u, reads, &a); err != nil {
 				return err
 			}
+			calls += n
+		} else {
+			if reads, err = w.Expect(m.args, reads); err != nil {
+				return err
+			}
+			row := redis.Lookup(m.args[0])
+			if row == nil {
+				row = m.internal(m.args)
+			}
+			if w.Work = &m.work; row == nil {
+				row, w.Work = m.own(m.args[0]), nil // it may commit its writes by itself
+			}
+			if row == nil || row.Write == nil {
+				return fmt.Errorf("unknown write command %q", m.args[0])
+			}
+			if err := m.call(w, row, &a); err != nil {
+				return err
+			}
+			calls++
 		}
-		if run != nil {
-			run.Ends = append(run.Ends, len(out.Buf))
-			call++
-		}
+		m.touch()
 	}
 	if len(reads) > 0 {
 		return fmt.Errorf("decode entry: %d bytes of the read set are left over", len(reads))
 	}
-	m.counters.AppliedCommands.Add(n - applied)
+	m.counters.AppliedCommands.Add(calls)
 	if cap(m.args) > keptArgs {
 		m.args = nil
+	}
+	return nil
+}
+
+// call runs one call, whose arguments are in args.
+func (m *machine) call(w *redis.Writer, row *redis.Command, a *answers) error {
+	if a.b == nil {
+		m.discard.Discard(keptReplyBytes)
+		return m.write(w, row, &m.discard)
+	}
+	run, _ := a.next()
+	if err := m.write(w, row, &run.Out); err != nil {
+		return err
+	}
+	run.Ends = append(run.Ends, len(run.Out.Buf))
+	a.call++
+	return nil
+}
+
+func (m *machine) write(w *redis.Writer, row *redis.Command, out *redis.Reply) error {
+	if err := w.Run(row, m.args, out); err != nil {
+		return err
+	}
+	if m.o.Mistakes.FlushSpace && (row.Name == "flushdb" || row.Name == "flushall") {
+		return w.Batch.DeleteSlots(topology.SlotRange{Last: topology.SlotCount - 1})
 	}
 	return nil
 }

@@ -63,7 +63,7 @@ const (
 // their count is one byte, as is the length of the command.
 func isChange(commands []byte) bool {
 	const n = len(changeCommand)
-	return len(commands) >= 2+n && commands[1] == byte(n) && string(commands[2:2+n]) == changeCommand
+	return len(commands) >= 2+n && commands[0] != groupTag && commands[1] == byte(n) && string(commands[2:2+n]) == changeCommand
 }
 
 // change runs such a command. A reply that is an error says why it has no effect.
@@ -325,6 +325,7 @@ func (m *machine) settleChange(w *redis.Writer) error {
 func (m *machine) publishChange(how BoundsChange) {
 	m.changed = false
 	m.writer.Changes += redis.AllChanged
+	m.watches.drop()
 	m.publish()
 	m.epoch.Add(1)
 	m.observeBounds(how)

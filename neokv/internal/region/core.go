@@ -40,6 +40,8 @@ type core struct {
 	expiry       ExpiryBound
 	orphanWrites atomic.Uint64
 
+	watches watches
+
 	// epoch rises, by any step, in three cases: after something other than an entry has replaced the region's data, after
 	// the bounds have changed, and before readers can see the first legacy string. In all cases apply stores the fields
 	// above first. A read throws its replies away and begins anew if the epoch has changed meanwhile.

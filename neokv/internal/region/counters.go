@@ -12,7 +12,7 @@ type Counters struct {
 	Entries, EntryBytes, Commands   atomic.Uint64 // proposed here
 	AppliedEntries, AppliedCommands atomic.Uint64
 	Stages                          atomic.Uint64 // batches that apply has committed
-	RefusedEntries                  atomic.Uint64 // not applied, for their term tag or the bounds that they go by
+	RefusedEntries                  atomic.Uint64 // not applied, for their term tag, their bounds or their base
 	Splits, Merges                  atomic.Uint64 // proposed here, and applied
 	ReadSets, ReadSetReads          atomic.Uint64 // read sets proposed here, and the reads in them
 	ReadSetsUsed                    atomic.Uint64 // read sets that apply took in place of reads of its own

@@ -162,6 +162,9 @@ func (r *Replica) stepDown() {
 		r.rows.Close()
 	}
 	if r.servingTerm.Swap(0) != 0 {
+		if !r.o.Mistakes.KeptWatches {
+			r.watches.drop()
+		}
 		r.proposer.rejectQueue(ErrNotLeader)
 	}
 }

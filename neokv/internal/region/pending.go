@@ -14,24 +14,32 @@ import (
 // delay the log so long that followers take the leader for dead.
 const maxEntryBytes = 64 << 20
 
-// maxWrittenBytes bounds how much one command may write into a replica's engine batch at once.
+// maxWrittenBytes bounds how much one unit may write into a replica's engine batch at once.
 const maxWrittenBytes = 256 << 20
 
 // maxNameBytes bounds a key, and a field or member of a collection. A flush or a compaction of Pebble holds about nine
 // copies of a storage key in memory, and every store of the process may run one of each at the same time.
 const maxNameBytes = 8 << 20
 
-// tooLarge returns an error if a command is too large for any entry.
-func tooLarge(c *redis.Call) error {
-	n := callBytes(c)
-	if entry := entryHeaderBytes + n; entry > maxEntryBytes {
+// tooLarge returns an error if a unit is too large for any entry. It takes as many bytes in an entry.
+func tooLarge(unit []redis.Call, bytes int) error {
+	if entry := entryHeaderBytes + bytes; entry > maxEntryBytes {
 		return fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, entry, maxEntryBytes)
 	}
-	if writes := c.Writes(n); writes > maxWrittenBytes {
+	writes := 0
+	for i := range unit {
+		if c := &unit[i]; c.Command == nil || c.Command.Write != nil {
+			writes += c.Writes(callBytes(c))
+		}
+	}
+	if writes > maxWrittenBytes {
 		return fmt.Errorf("%w: it may write %d bytes at once, at most %d", ErrTooLarge, writes, maxWrittenBytes)
 	}
-	if n > maxNameBytes {
-		if name := c.LongestName(); name > maxNameBytes {
+	if bytes <= maxNameBytes {
+		return nil
+	}
+	for i := range unit {
+		if name := unit[i].LongestName(); name > maxNameBytes {
 			return fmt.Errorf("%w: a key, field or member of %d bytes, at most %d", ErrTooLarge, name, maxNameBytes)
 		}
 	}
@@ -43,6 +51,10 @@ func tooLarge(c *redis.Call) error {
 type Pending struct {
 	Run      *redis.Run
 	Deadline time.Time
+	// Watches are those of a transaction. Its run has one group then, of all calls, which has no effect if a watched key
+	// was changed after the watch began. It has none either if the watch is of another replica or an earlier term. The
+	// caller closes the watches after Wait.
+	Watches []*Watch
 	// Err is valid after Wait. It is nil when all calls are applied and their replies are in Run.Out. Otherwise the
 	// first len(Run.Ends) calls are applied. If Err is an *UnknownOutcome, nobody knows whether the others are; with
 	// any other error they are not.
@@ -58,6 +70,36 @@ type Pending struct {
 	alone bool          // it travels in an entry of its own
 	small bool          // it goes on with a change that has begun, so a full disk does not stop it
 	done  chan struct{} // capacity 1
+}
+
+// unit returns the calls of the run's next unit, the index of its group, -1 for none, how many marks it has, and an
+// upper bound of the bytes that it takes in an entry.
+func (p *Pending) unit() (calls []redis.Call, group, marks, bytes int) {
+	group = p.Run.GroupAt(p.next)
+	if group < 0 {
+		calls = p.Run.Calls[p.next : p.next+1]
+		return calls, group, 0, callBytes(&calls[0])
+	}
+	calls, bytes = p.Run.Calls[p.next:p.Run.Groups[group].To], groupHeaderBytes
+	for i := range calls {
+		bytes += callBytes(&calls[i])
+	}
+	if group == 0 {
+		for _, w := range p.Watches {
+			marks += len(w.keys)
+			bytes += w.markBytes
+		}
+	}
+	return calls, group, marks, bytes
+}
+
+// drop answers a run whose only group has no effect since a watched key was changed.
+func (p *Pending) drop() {
+	for range p.Run.Calls {
+		p.Run.Ends = append(p.Run.Ends, len(p.Run.Out.Buf))
+	}
+	p.Run.Dropped = append(p.Run.Dropped, redis.Drop{})
+	p.finish(nil)
 }
 
 // refusable reports whether the run needs space on disks.
@@ -86,15 +128,17 @@ func (p *Pending) finish(err error) {
 // proposal is one Raft entry, from the moment that it gets its sequence until its outcome is known. Fields below
 // claimed belong to the goroutine that has claimed it.
 type proposal struct {
-	buf      []byte // header and commands
-	parts    []stretch
-	commands int
-	deadline time.Time
-	sequence uint64
-	bounds   uint32 // version of the bounds by which all its runs go
-	tooLarge error  // not nil if its only command is too large for any entry
-	alone    bool   // no other proposal was open when it was formed
-	claimed  bool   // a goroutine has undertaken to finish it
+	buf       []byte // header and units
+	parts     []stretch
+	commands  int
+	deadline  time.Time
+	sequence  uint64
+	bounds    uint32   // version of the bounds by which all its runs go
+	tooLarge  error    // not nil if its only unit is too large for any entry
+	alone     bool     // no other proposal was open when it was formed
+	watches   []*Watch // of its transactions, in their order; with any the entry is exact
+	markBytes int      // a bound of the length of their marks
+	claimed   bool     // a goroutine has undertaken to finish it
 	// looks says that one of the commands looks something up in any case; looksUnblind, that one does if its slot may
 	// hold a collection.
 	looks, looksUnblind bool
@@ -136,9 +180,10 @@ func (x *proposer) recycle(b *proposal) {
 		b.args = nil
 	}
 	clear(b.args[:cap(b.args)])
+	clear(b.watches)
 	b.reads.Recycle()
 	*b = proposal{
-		buf: b.buf[:entryHeaderBytes], parts: b.parts[:0], reads: b.reads, args: b.args,
+		buf: b.buf[:entryHeaderBytes], parts: b.parts[:0], watches: b.watches[:0], reads: b.reads, args: b.args,
 		finished: b.finished, returned: b.returned,
 	}
 	x.free = append(x.free, b)
@@ -157,12 +202,26 @@ func (x *proposer) claim(sequence uint64) *proposal {
 }
 
 // finish hands the outcome of a claimed proposal to its runs. A run that has calls left goes back to the front of the
-// queue, so that it is in the next proposal of this place. The caller must not touch the proposal afterwards.
+// queue, so that it is in the next proposal of this place. So do all runs, in their order, of an exact entry that was
+// applied too late: nothing of it has been applied. The caller must not touch the proposal afterwards.
 func (x *proposer) finish(b *proposal, err error) {
 	b.err = err
 	x.mu.Lock()
 	delete(x.open, b.sequence) // from here on overdue does not find its runs
+	if len(b.watches) > 0 {
+		x.exact = false
+	}
 	x.mu.Unlock()
+	if err == ErrBase {
+		for _, part := range slices.Backward(b.parts) {
+			if !part.answered {
+				part.p.next = part.from
+				x.again(part.p)
+			}
+		}
+		b.finished <- struct{}{}
+		return
+	}
 	for _, part := range b.parts {
 		p := part.p
 		if part.answered {
@@ -173,23 +232,28 @@ func (x *proposer) finish(b *proposal, err error) {
 			p.finish(err)
 			continue
 		}
-		x.mu.Lock()
-		serving, stopped := x.servingTerm.Load() != 0, x.stopped
-		if serving && !stopped {
-			x.queue = append(x.queue, nil)
-			copy(x.queue[1:], x.queue)
-			x.queue[0] = p
-			x.expect(p.Deadline)
-		}
-		x.mu.Unlock()
-		switch {
-		case stopped:
-			p.finish(ErrStopped)
-		case !serving:
-			p.finish(ErrNotLeader)
-		}
+		x.again(p)
 	}
 	b.finished <- struct{}{}
+}
+
+// again puts a run that has calls left to the front of the queue.
+func (x *proposer) again(p *Pending) {
+	x.mu.Lock()
+	serving, stopped := x.servingTerm.Load() != 0, x.stopped
+	if serving && !stopped {
+		x.queue = append(x.queue, nil)
+		copy(x.queue[1:], x.queue)
+		x.queue[0] = p
+		x.expect(p.Deadline)
+	}
+	x.mu.Unlock()
+	switch {
+	case stopped:
+		p.finish(ErrStopped)
+	case !serving:
+		p.finish(ErrNotLeader)
+	}
 }
 
 // outcome turns Raft's answer into an error. It is called for a proposal that apply has not claimed.

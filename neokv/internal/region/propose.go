@@ -43,6 +43,7 @@ type proposer struct {
 	sequence uint64
 	free     []*proposal
 	stopped  bool
+	exact    bool // an exact proposal is open: no other is formed
 
 	// wanted is how many runs must wait for the present gathering to end, 0 if there is none or it has ended. The
 	// goroutine that ends a gathering sends to gathered. The next gathering may begin before the waiter of the last one
@@ -72,6 +73,10 @@ func (x *proposer) propose(p *Pending) {
 		p.done = make(chan struct{}, 1)
 	}
 	p.Err, p.Index, p.Lost, p.next = nil, 0, false, 0
+	p.Run.Dropped = p.Run.Dropped[:0]
+	if x.o.Mistakes.SplitGroups {
+		p.splitGroups()
+	}
 	x.mu.Lock()
 	if x.stopped {
 		x.mu.Unlock()
@@ -116,6 +121,17 @@ func (x *proposer) propose(p *Pending) {
 	go x.drive(b) // a goroutine sends it too, since making a read set may wait for the disk
 }
 
+// splitGroups is the mistake that Mistakes.SplitGroups plants: each group becomes two, behind its first call.
+func (p *Pending) splitGroups() {
+	var all []redis.Group
+	for _, g := range p.Run.Groups {
+		if all = append(all, redis.Group{From: g.From, To: g.From + 1, Kind: g.Kind}); g.To > g.From+1 {
+			all = append(all, redis.Group{From: g.From + 1, To: g.To, Kind: g.Kind})
+		}
+	}
+	p.Run.Groups = all
+}
+
 // register gives a proposal its sequence. From then on it can be claimed. The caller holds mu.
 func (x *proposer) register(b *proposal) {
 	x.sequence++
@@ -125,17 +141,24 @@ func (x *proposer) register(b *proposal) {
 }
 
 // form makes the next proposal from the runs in the queue, all of which go by the present bounds. It refuses the runs
-// that go by others. It returns nil if no run is left. The caller holds mu.
+// that go by others, and answers transactions whose watches are dirty. It returns nil if no run is left that may travel
+// now. The caller holds mu.
+//
+// A proposal with watches is exact. So it is formed while no other proposal is open, and no other is formed while it is.
 func (x *proposer) form() *proposal {
-	bounds := x.bounds.Load()
+	bounds, term := x.bounds.Load(), x.servingTerm.Load()
 	x.queue = slices.DeleteFunc(x.queue, func(p *Pending) bool {
-		stale := bounds.stale(p.Run)
-		if stale {
+		switch {
+		case bounds.stale(p.Run):
 			p.finish(ErrBounds)
+		case slices.ContainsFunc(p.Watches, func(w *Watch) bool { return w.dirtyIn(x.core, term) }):
+			p.drop()
+		default:
+			return false
 		}
-		return stale
+		return true
 	})
-	if len(x.queue) == 0 {
+	if len(x.queue) == 0 || x.exact && !x.o.Mistakes.AnyExact || x.mustWait(x.queue[0]) {
 		return nil
 	}
 	var b *proposal
@@ -148,27 +171,34 @@ func (x *proposer) form() *proposal {
 	limit := entryHeaderBytes + int(x.o.Knobs.BatchMaxBytes)
 	taken := 0
 	for _, p := range x.queue {
-		if len(b.buf) > limit || b.tooLarge != nil { // a single large command: no other run shares its fate
+		if len(b.buf) > limit || b.tooLarge != nil { // a single large unit: no other run shares its fate
 			break
 		}
-		if taken > 0 && (p.alone || b.parts[0].p.alone) {
+		if taken > 0 && (p.alone || b.parts[0].p.alone || x.mustWait(p)) {
 			break
 		}
 		from := p.next
 		for p.next < len(p.Run.Calls) {
-			c := &p.Run.Calls[p.next]
-			full := b.commands >= x.o.Knobs.BatchMaxOps || len(b.buf)+callBytes(c) > limit
-			// An empty run before a large command travels without it: its readers must not share the command's fate.
+			calls, group, marks, bytes := p.unit()
+			// An empty run before a large unit travels without it: its readers must not share the unit's fate.
+			full := b.commands+len(calls) > x.o.Knobs.BatchMaxOps || len(b.buf)+b.markBytes+bytes > limit
+			full = full || x.o.Mistakes.SplitGroups && p.next > 0
 			if full && (b.commands > 0 || len(b.parts) > 0) {
 				break
 			}
-			if b.tooLarge = tooLarge(c); b.tooLarge == nil {
-				b.buf = appendCall(b.buf, c)
-				b.looks = b.looks || c.LooksUp(0)
-				b.looksUnblind = b.looksUnblind || c.LooksUp(keys.AllSlots)
+			if b.tooLarge = tooLarge(calls, bytes); b.tooLarge == nil {
+				if group < 0 {
+					b.buf = appendCall(b.buf, &calls[0])
+				} else {
+					b.buf = appendGroup(b.buf, p.Run.Groups[group].Kind, marks, calls)
+				}
+				for i := range calls {
+					b.looks = b.looks || calls[i].LooksUp(0)
+					b.looksUnblind = b.looksUnblind || calls[i].LooksUp(keys.AllSlots)
+				}
 			}
-			b.commands++
-			p.next++
+			b.commands += len(calls)
+			p.next += len(calls)
 			if b.tooLarge != nil {
 				break
 			}
@@ -176,7 +206,12 @@ func (x *proposer) form() *proposal {
 		if from == p.next && len(p.Run.Calls) > 0 {
 			break
 		}
-		b.parts = append(b.parts, stretch{p: p, from: from, to: p.next})
+		if b.parts = append(b.parts, stretch{p: p, from: from, to: p.next}); b.tooLarge == nil && from == 0 {
+			for _, w := range p.Watches {
+				b.watches = append(b.watches, w)
+				b.markBytes += w.markBytes
+			}
+		}
 		if p.Deadline.After(b.deadline) {
 			b.deadline = p.Deadline
 		}
@@ -189,7 +224,13 @@ func (x *proposer) form() *proposal {
 	clear(x.queue[n:])
 	x.queue = x.queue[:n]
 	x.register(b)
+	x.exact = x.exact || len(b.watches) > 0
 	return b
+}
+
+// mustWait reports whether a run cannot be in the next proposal: that has to be exact, and another one is open.
+func (x *proposer) mustWait(p *Pending) bool {
+	return len(p.Watches) > 0 && len(x.open) > 0 && !x.o.Mistakes.AnyExact
 }
 
 // send stamps a proposal and hands it to Raft. If it returns an error, the entry is in no log and never will be.
@@ -203,19 +244,7 @@ func (x *proposer) send(b *proposal, term uint64, timeout time.Duration) (*drago
 	if timeout < x.o.Knobs.RTT {
 		return nil, ErrDeadline
 	}
-	base, ahead := x.readAhead(b)
-	if f := x.o.Hooks.BeforePropose; f != nil {
-		f(x.o.Region.ID, term)
-	}
-	now := time.Now()
-	h := entryHeader{
-		term: term, timeMS: x.LeaderTimeMS(now), version: keys.Version(uint64(now.UnixMicro()), b.sequence),
-		store: x.o.Store, incarnation: x.o.Incarnation, sequence: b.sequence, bounds: b.bounds,
-	}
-	h.put(b.buf)
-	if ahead {
-		b.buf = appendReads(b.buf, b.reads.Bytes, base)
-	}
+	ahead := x.seal(b, term)
 	if !x.hosted.enter() {
 		return nil, ErrStopped
 	}
@@ -237,38 +266,91 @@ func (x *proposer) send(b *proposal, term uint64, timeout time.Duration) (*drago
 	return rs, nil
 }
 
+// seal puts the header and, if the entry needs one, the trailer to a proposal's units. It reports whether a read set
+// is sent along.
+//
+// It reads the apply index, base, before it looks at the watches and opens the view. The entries up to base have made the
+// watches dirty. If a later entry is missing there, or is visible in the view, it has the index after base, and the
+// trailer does not hold.
+func (x *proposer) seal(b *proposal, term uint64) (ahead bool) {
+	base := x.applied.Load()
+	units := len(b.buf)
+	ahead = x.readAhead(b)
+	for _, w := range b.watches {
+		b.buf = w.appendMarks(b.buf, w.dirtyIn(x.core, term))
+	}
+	marks := len(b.buf) - units
+	if f := x.o.Hooks.BeforePropose; f != nil {
+		f(x.o.Region.ID, term)
+	}
+	if x.o.Mistakes.LateBase {
+		base = x.applied.Load()
+	}
+	now := time.Now()
+	h := entryHeader{
+		term: term, timeMS: x.LeaderTimeMS(now), version: keys.Version(uint64(now.UnixMicro()), b.sequence),
+		store: x.o.Store, incarnation: x.o.Incarnation, sequence: b.sequence, bounds: b.bounds,
+	}
+	h.put(b.buf)
+	switch {
+	case ahead:
+		b.buf = appendTrailer(b.buf, marks, b.reads.Bytes, base)
+	case marks > 0:
+		b.buf = appendTrailer(b.buf, marks, nil, base)
+	}
+	return ahead
+}
+
 // readAhead makes the proposal's read set, b.reads: it looks up what the commands will look up, so that the replicas
-// need not. It returns the apply index at which it did. ok is false if there is nothing to send along, or if another
-// proposal is open, since its entry would be applied in between.
+// need not. ok is false if there is nothing to send along, or if another proposal is open, since its entry would be
+// applied in between.
 //
 // The commands are read from the entry rather than from the runs: if the proposal has been claimed meanwhile, the
 // callers may have their runs back.
-func (x *proposer) readAhead(b *proposal) (base uint64, ok bool) {
+func (x *proposer) readAhead(b *proposal) (ok bool) {
 	unblind := x.unblind.Load()
 	if !b.looks && (!b.looksUnblind || unblind == 0) || !x.o.Knobs.ReadSets || !b.alone ||
 		len(b.buf) > entryHeaderBytes+int(x.o.Knobs.BatchMaxBytes) {
-		return 0, false
+		return false
 	}
-	// The index is read before the view is opened. If the view shows a later entry, that entry has the index after base,
-	// and the read set does not hold.
-	base = x.applied.Load()
 	view := x.o.Engine.NewLazyView(x.rows)
 	defer view.Close()
 	b.reads.Begin(view, unblind)
-	for rest := b.buf[entryHeaderBytes:]; len(rest) > 0; {
+	err := x.addReads(b, b.buf[entryHeaderBytes:], false)
+	return err == nil && b.reads.Reads > 0 // on an error apply meets the same, and fences the store
+}
+
+// addReads adds what some units look up, or the calls of a group.
+func (x *proposer) addReads(b *proposal, units []byte, grouped bool) error {
+	for len(units) > 0 {
+		var u unit
 		var err error
-		if b.args, rest, err = parseCall(rest, b.args[:0]); err == nil {
-			row := redis.Lookup(b.args[0])
-			if row == nil {
-				row = redis.LookupInternal(b.args)
-			}
-			err = b.reads.Add(&redis.Call{Command: row, Args: b.args})
+		if u, b.args, units, err = parseUnit(units, b.args[:0]); err != nil {
+			return err
 		}
-		if err != nil {
-			return 0, false // apply meets the same, and fences the store
+		if u.kind != 0 {
+			if err := x.addReads(b, u.calls, true); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := b.reads.Add(&redis.Call{Command: find(b.args, grouped), Args: b.args}); err != nil {
+			return err
 		}
 	}
-	return base, b.reads.Reads > 0
+	return nil
+}
+
+// find finds the row of a call of an entry. It returns nil for what is the machine's own.
+func find(args [][]byte, grouped bool) *redis.Command {
+	if grouped {
+		return redis.LookupGrouped(args)
+	}
+	row := redis.Lookup(args[0])
+	if row == nil {
+		row = redis.LookupInternal(args)
+	}
+	return row
 }
 
 // drive drives one place: it sends the proposal, waits until it is finished, and goes on with the next one as long as
@@ -423,6 +505,7 @@ func (x *proposer) refuse(why error) {
 
 // abandon stops the proposer. Waiting runs get err, and runs in flight get an unknown outcome.
 func (x *proposer) abandon(err error) {
+	x.watches.drop()
 	x.mu.Lock()
 	x.stopped = true
 	open := make([]uint64, 0, len(x.open))

@@ -37,6 +37,8 @@ var (
 	// ErrNone: no region has this id, as far as the store knows. A merge may have ended the region, or a split have
 	// made it a moment ago.
 	ErrNone = errors.New("there is none")
+	// ErrBase: an exact entry was not applied right behind its base. No caller sees it, since the runs are proposed again.
+	ErrBase = errors.New("other entries came before an exact one")
 )
 
 // UnknownOutcome is the error of a write that may or may not be applied, now or later.
@@ -102,6 +104,14 @@ type Mistakes struct {
 	AnySweep     bool // apply accepts a sweep under other bounds, and of both sides of a merge
 	MapOrder     bool // a write makes its random choice by the order of a Go map
 	LocalClock   bool // readers and apply judge expiry by their store's own clock alone
+	SplitGroups  bool // the calls of a transaction travel in two entries
+	CutGroups    bool // a stage may end inside a group
+	LostMarks    bool // a replica that starts inside an entry does not know which marks were touched
+	DeadMarks    bool // apply does not look whether a watched key has expired
+	AnyExact     bool // apply accepts an exact entry whatever was applied since, and others are proposed beside it
+	LateBase     bool // the base of an exact entry is read after the watches
+	KeptWatches  bool // watches outlive the term
+	DeafWatch    bool // a watch does not wait for the Update under way, which tells nobody what it does
 }
 
 // Hooks are functions of tests that a replica calls. nil: not called.

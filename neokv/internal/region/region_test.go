@@ -2,6 +2,7 @@ package region
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"math/rand/v2"
 	"reflect"
@@ -44,8 +45,9 @@ func TestEntryRoundTrip(t *testing.T) {
 		t.Errorf("entry of %d bytes; callBytes promised at most %d", len(b), want)
 	}
 	if set := "\x00\x01\x04\x00"; rand.IntN(2) == 0 {
-		b = appendReads(b, []byte(set), 1<<40)
-		h.base, h.reads = 1<<40, []byte(set)
+		b = appendMark(b, "k", true, false)
+		b = appendTrailer(b, 3, []byte(set), 1<<40)
+		h.base, h.reads, h.marks = 1<<40, []byte(set), []byte("\x01\x01k")
 	}
 	got, commands, err := parseEntry(b)
 	if err != nil || !reflect.DeepEqual(got, h) {
@@ -67,15 +69,19 @@ func TestEntryRoundTrip(t *testing.T) {
 
 func TestEntryRefusesGarbage(t *testing.T) {
 	for _, x := range []struct{ name, entry, want string }{
-		{"short", "\x08abc", "decode entry: 4 bytes, want at least 49"},
-		{"format", string(append([]byte{10}, make([]byte, 60)...)), "decode entry: format 10, want 8 or 9"},
-		{"an older one", string(append([]byte{7}, make([]byte, 44)...)), "decode entry: format 7, want 8 or 9"},
+		{"short", "\x0aabc", "decode entry: 4 bytes, want at least 49"},
+		{"format", string(append([]byte{12}, make([]byte, 60)...)), "decode entry: format 12, want 10 or 11"},
+		{"an older one", string(append([]byte{8}, make([]byte, 60)...)), "decode entry: format 8, want 10 or 11"},
+		{"an older one with reads", string(append([]byte{9}, make([]byte, 80)...)),
+			"decode entry: format 9, want 10 or 11"},
 		{"empty", "", "decode entry: 0 bytes, want at least 49"},
-		{"no bounds", string(append([]byte{8}, make([]byte, 46)...)), "decode entry: 47 bytes, want at least 49"},
-		{"no read set", string(append([]byte{9}, make([]byte, 54)...)),
-			"decode entry: read set: 6 bytes, want at least 12"},
-		{"short read set", string(append(append([]byte{9}, make([]byte, 64)...), 9)),
-			"decode entry: read set: 5 bytes of 9"},
+		{"no bounds", string(append([]byte{10}, make([]byte, 46)...)), "decode entry: 47 bytes, want at least 49"},
+		{"no trailer", string(append([]byte{11}, make([]byte, 54)...)),
+			"decode entry: trailer: 6 bytes, want at least 16"},
+		{"short read set", string(append(append([]byte{11}, make([]byte, 68)...), 9)),
+			"decode entry: trailer: 5 bytes of 9"},
+		{"short marks", string(append(append([]byte{11}, make([]byte, 64)...), 6, 0, 0, 0, 0)),
+			"decode entry: trailer: 5 bytes of 6"},
 	} {
 		if _, _, err := parseEntry([]byte(x.entry)); err == nil || err.Error() != x.want {
 			t.Errorf("%s: parseEntry = %v; want %s", x.name, err, x.want)
@@ -110,27 +116,62 @@ func TestWrites(t *testing.T) {
 func FuzzParseEntry(f *testing.F) {
 	c := call("SET", "key", "value")
 	f.Add(encode(c))
-	f.Add(appendReads(encode(c), []byte("\x01\x04\x03ab"), 7))
+	f.Add(appendTrailer(encode(c), 0, []byte("\x01\x04\x03ab"), 7))
+	f.Add(appendTrailer(appendMark(appendGroup(encode(c), redis.GroupExec, 1, []redis.Call{c, c}), "k", true, true), 3,
+		nil, 7))
 	f.Add([]byte{1})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		_, rest, err := parseEntry(b)
-		var args [][]byte
-		for err == nil && len(rest) > 0 {
-			before := len(rest)
-			args, rest, err = parseCall(rest, args[:0])
-			if err != nil {
-				break
+		h, rest, err := parseEntry(b)
+		for left := h.marks; err == nil && len(left) > 0; {
+			var key []byte
+			var live, dirty bool
+			before := len(left)
+			if key, live, dirty, left, err = parseMark(left); err != nil {
+				return
 			}
-			if len(rest) >= before || cap(args) > 2*len(b)+8 {
-				t.Fatalf("%d of %d bytes left, room for %d arguments of %d bytes", len(rest), before, cap(args), len(b))
-			}
-			again := appendCall(nil, &redis.Call{Args: args})
-			if back, left, err := parseCall(again, nil); err != nil || len(left) > 0 ||
-				!slices.EqualFunc(back, args, bytes.Equal) {
-				t.Fatalf("%q comes back as %q, %v", args, back, err)
+			if again := appendMark(nil, string(key), live, dirty); len(again) > before-len(left) {
+				t.Fatalf("a mark of %d bytes, %q, comes back as %q", before-len(left), key, again)
 			}
 		}
+		if err == nil {
+			fuzzUnits(t, rest, false)
+		}
 	})
+}
+
+// fuzzUnits: what is read from some units or from the calls of a group comes back when it is written again.
+func fuzzUnits(t *testing.T, units []byte, grouped bool) {
+	var args [][]byte
+	for whole := len(units); len(units) > 0; {
+		var u unit
+		var err error
+		before := len(units)
+		if grouped {
+			args, units, err = parseCall(units, args[:0])
+		} else {
+			u, args, units, err = parseUnit(units, args[:0])
+		}
+		if err != nil {
+			return
+		}
+		if len(units) >= before || cap(args) > 2*whole+8 {
+			t.Fatalf("%d of %d bytes left, room for %d arguments of %d bytes", len(units), before, cap(args), whole)
+		}
+		if u.kind != 0 {
+			again := append(appendGroup(nil, u.kind, u.marks, nil), u.calls...)
+			binary.BigEndian.PutUint32(again[len(again)-len(u.calls)-4:], uint32(len(u.calls)))
+			if back, _, left, err := parseUnit(again, nil); err != nil || len(left) > 0 || !reflect.DeepEqual(back, u) {
+				t.Fatalf("%+v comes back as %+v, %v", u, back, err)
+			}
+			fuzzUnits(t, u.calls, true)
+			continue
+		}
+		again := appendCall(nil, &redis.Call{Args: args})
+		if back, left, err := parseCall(again, nil); err != nil || len(left) > 0 ||
+			!slices.EqualFunc(back, args, bytes.Equal) {
+			t.Fatalf("%q comes back as %q, %v", args, back, err)
+		}
+	}
 }
 
 // TestGateShutWaits lets readers come and go while the gate is shut: none is inside afterwards.
@@ -377,7 +418,7 @@ func TestTooLargeByItsKey(t *testing.T) {
 		{batch(1, "set", long, "v"), true},
 		{batch(1, "psetex", "k", "9", "v", "del", long), true},
 	} {
-		if err := tooLarge(c.call); errors.Is(err, ErrTooLarge) != c.refused {
+		if err := tooLarge([]redis.Call{*c.call}, callBytes(c.call)); errors.Is(err, ErrTooLarge) != c.refused {
 			t.Errorf("%s of %d arguments, key of %d bytes: %v; want refused %v",
 				c.call.Command.Name, len(c.call.Args), len(c.call.Args[1]), err, c.refused)
 		}

@@ -35,6 +35,38 @@ func words(line string) (args [][]byte) {
 	return args
 }
 
+// entryOfUnits makes one log entry of units: calls, groups and marks. It is exact if it has marks.
+func entryOfUnits(index uint64, units []byte, marks []byte) sm.Entry {
+	entry := entryOf(index)
+	entry.Cmd = append(append(entry.Cmd, units...), marks...)
+	if len(marks) > 0 {
+		entry.Cmd = appendTrailer(entry.Cmd, len(marks), nil, index-1)
+	}
+	return entry
+}
+
+// stagedUnits makes some units: calls, and groups of calls. Most groups have marks, of keys that units before them may
+// have changed.
+func stagedUnits(random *rand.Rand, n int) (units, marks []byte) {
+	for ; n > 0; n-- {
+		if random.IntN(3) > 0 {
+			units = appendCall(units, &redis.Call{Args: stagedCall(random)})
+			continue
+		}
+		var calls []redis.Call
+		for range 1 + random.IntN(5) {
+			calls = append(calls, redis.Call{Args: stagedCall(random)})
+		}
+		watched := random.IntN(3)
+		for range watched {
+			key := fmt.Sprintf("{foo}%c%d", "slcmzg"[random.IntN(6)], random.IntN(4))
+			marks = appendMark(marks, key, random.IntN(5) == 0, random.IntN(50) == 0)
+		}
+		units = appendGroup(units, redis.GroupExec, watched, calls)
+	}
+	return units, marks
+}
+
 // apply applies a log from where the replica is, in updates of random sizes.
 func (r still) apply(t testing.TB, random *rand.Rand, log []sm.Entry) {
 	t.Helper()
@@ -88,31 +120,39 @@ func stagedCall(random *rand.Rand) [][]byte {
 	return words(fmt.Sprintf("getset {foo}g%d %d", n, random.IntN(1000)))
 }
 
-// TestStages applies one random log whose entries have many calls. The model applies each update as one stage. The
+// TestStages applies one random log whose entries have many units. The model applies each update as one stage. The
 // other replica has stages of some hundred bytes, is cut off at random bytes of its write-ahead log, and goes on from
 // there, often inside an entry. Both hold the same in the end, and no record of a stage is left. So does a replica that
 // got a snapshot from inside an entry.
+//
+// A replica that starts inside an entry without the bits of the marks ends with something else.
 func TestStages(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a long test of one goroutine")
 	}
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
+	if err := checkStages(t, seed, 8, Mistakes{}); err != nil {
+		t.Errorf("seed %d: %v", seed, err)
+	}
+	if err := checkStages(t, seed, 1000, Mistakes{LostMarks: true}); err == nil {
+		t.Errorf("seed %d: replicas that lose the bits of marks hold the same", seed)
+	}
+}
+
+// checkStages returns an error if a replica differs from the model after it has been inside an entry so many times.
+func checkStages(t *testing.T, seed uint64, enough int, mistakes Mistakes) error {
 	random := rand.New(rand.NewPCG(seed, 0))
 	var log []sm.Entry
 	for len(log) < 60 {
-		var calls [][][]byte
-		for range 1 + random.IntN(30) {
-			calls = append(calls, stagedCall(random))
-		}
-		log = append(log, entryOf(uint64(len(log)+1), calls...))
+		units, marks := stagedUnits(random, 1+random.IntN(30))
+		log = append(log, entryOfUnits(uint64(len(log)+1), units, marks))
 	}
 	model := openStill(t, disk.Mem())
 	defer model.close(t)
 	model.apply(t, random, log)
 	want := model.content(t)
 
-	const enough = 8
 	inside := 0
 	for replicas := 0; inside < enough; replicas++ {
 		if replicas == 60 {
@@ -120,6 +160,7 @@ func TestStages(t *testing.T) {
 		}
 		r := openStill(t, disk.Mem())
 		for range 8 {
+			r.o.Mistakes = mistakes
 			r.machine.stageBytes = 50 + random.IntN(2000)
 			from := int(r.machine.state.ApplyIndex)
 			r.apply(t, random, log[:min(len(log), from+random.IntN(10))])
@@ -144,38 +185,61 @@ func TestStages(t *testing.T) {
 				r = to
 			}
 		}
+		r.o.Mistakes = mistakes
 		r.machine.stageBytes = stageBytes
 		r.apply(t, random, log)
-		if got := r.content(t); !maps.Equal(got, want) {
-			t.Fatalf("seed %d: %d records, want %d, or they differ", seed, len(got), len(want))
-		}
+		got := r.content(t)
 		r.close(t)
+		if !maps.Equal(got, want) {
+			return fmt.Errorf("%d records, want %d, or they differ", len(got), len(want))
+		}
 	}
 	t.Logf("%d starts inside an entry", inside)
+	return nil
 }
 
-// TestBatchIsNeverCut applies entries of many NEOKV BATCH in stages of one call each, and cuts the replica off at
-// random bytes of its write-ahead log: what a batch writes together is found together. One value is long, so that it
-// lies in pieces.
-func TestBatchIsNeverCut(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+// TestUnitIsNeverCut applies entries of many NEOKV BATCH, or of transactions, in stages of one unit each, and cuts the
+// replica off at random bytes of its write-ahead log: what a unit writes together is found together. One value is long,
+// so that it lies in pieces.
+func TestUnitIsNeverCut(t *testing.T) {
+	for _, grouped := range []bool{false, true} {
+		seed := rand.Uint64()
+		t.Logf("seed %d", seed)
+		if err := checkUnits(t, seed, grouped, Mistakes{}); err != nil {
+			t.Errorf("seed %d: %v", seed, err)
+		}
+		if err := checkUnits(t, seed, grouped, Mistakes{CutGroups: true}); grouped && err == nil {
+			t.Errorf("seed %d: stages that end in groups are not found", seed)
+		}
+	}
+}
+
+// checkUnits returns an error if a replica has a part of a unit.
+func checkUnits(t *testing.T, seed uint64, grouped bool, mistakes Mistakes) error {
 	random := rand.New(rand.NewPCG(seed, 0))
 	long := strings.Repeat("v", 70_000)
 	var log []sm.Entry
 	n := 0
 	for len(log) < 40 {
-		var calls [][][]byte
+		var units []byte
 		for range 1 + random.IntN(8) {
 			n++
-			line := fmt.Sprintf("neokv batch set {foo}a %d del {foo}h set {foo}b %d set {foo}c %d%s", n, n, n, long)
-			calls = append(calls, words(line), words("hset {foo}h f v"))
+			line := fmt.Sprintf("set {foo}a %d del {foo}h set {foo}b %d set {foo}c %d%s", n, n, n, long)
+			if !grouped {
+				units = appendCall(units, &redis.Call{Args: words("neokv batch " + line)})
+			} else {
+				w := words(line)
+				units = appendGroup(units, redis.GroupExec, 0,
+					[]redis.Call{{Args: w[:3]}, {Args: w[3:5]}, {Args: w[5:8]}, {Args: w[8:]}})
+			}
+			units = appendCall(units, &redis.Call{Args: words("hset {foo}h f v")})
 		}
-		log = append(log, entryOf(uint64(len(log)+1), calls...))
+		log = append(log, entryOfUnits(uint64(len(log)+1), units, nil))
 	}
 	r := openStill(t, disk.Mem())
 	inside := 0
 	for range 25 {
+		r.o.Mistakes = mistakes
 		r.machine.stageBytes = 1
 		from := int(r.machine.state.ApplyIndex)
 		r.apply(t, random, log[:min(len(log), from+random.IntN(2))])
@@ -217,11 +281,13 @@ func TestBatchIsNeverCut(t *testing.T) {
 		}
 		if len(values) != 2 || values[0] != values[1] ||
 			string(out.Out.Buf) != fmt.Sprintf("$%d\r\n%s\r\n", len(values[0]), values[0]) {
-			t.Fatalf("a batch in part: %q, and %q in the long string", values, out.Out.Buf)
+			r.close(t)
+			return fmt.Errorf("a unit in part: %q, and %q in the long string", values, out.Out.Buf)
 		}
 	}
 	r.close(t)
 	t.Logf("%d starts inside an entry", inside)
+	return nil
 }
 
 // TestStagesBoundBatches has one entry write 100 times as much as a stage holds, and delete ranges a hundred times.

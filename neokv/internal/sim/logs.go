@@ -43,7 +43,7 @@ func (s *sim) observe(st topology.StoreID, r topology.RegionID, index, tag uint6
 	}
 	s.entries[r][index] = e
 	switch refusal {
-	case nil:
+	case nil, region.ErrBase:
 	case region.ErrBounds:
 		s.reachLocked(refusedBounds, 1)
 	default:
@@ -63,7 +63,7 @@ func (s *sim) checkEntries() error {
 		largest := uint64(0)
 		for _, i := range indexes {
 			e := entries[i]
-			if e.refusal == region.ErrBounds.Error() && e.tag >= largest {
+			if (e.refusal == region.ErrBounds.Error() || e.refusal == region.ErrBase.Error()) && e.tag >= largest {
 				continue // its tag does not count
 			}
 			if (e.refusal == "") != (e.tag >= largest) {

@@ -1,0 +1,64 @@
+package redis
+
+import "slices"
+
+// Group is a part of a run of writes that takes effect at one instant: the calls [From, To) of the run, of which there
+// is at least one. A call in no group takes effect by itself. In a group, reads may stand among the writes; they see
+// what the calls before them have written. A call that replies an error undoes nothing.
+type Group struct {
+	From, To int
+	Kind     GroupKind
+}
+
+// GroupKind says where a group comes from. It is a part of the entry.
+type GroupKind byte
+
+// GroupExec is a transaction: MULTI to EXEC.
+const GroupExec GroupKind = 1
+
+// Drop says that a group of a run had no effect. Its calls have empty replies.
+type Drop struct {
+	Group int // its index in Run.Groups
+	// Error is the reply, the line without the leading '-'. It is empty if a watched key has been changed: then the reply
+	// is a null.
+	Error string
+}
+
+// LookupGrouped finds the command of a call of a group: any row of this package that reads or writes, also a
+// subcommand, and one of Own. It returns nil if there is none. A call that only reads gets the row that reads.
+func LookupGrouped(args [][]byte) *Command {
+	c := Lookup(args[0])
+	if c == nil && IsOption(args[0], "neokv") && len(args[0]) == len("neokv") {
+		c = &Command{Sub: Own}
+	}
+	if c != nil && len(c.Sub) > 0 && len(args) > 1 {
+		c = c.Subcommand(args[1])
+	}
+	switch {
+	case c == nil, c.Read == nil && c.Write == nil:
+		return nil
+	case c.ReadBy != nil && c.CheckArity(len(args)):
+		if row := c.ReadBy(args); row != nil {
+			return row
+		}
+	}
+	return c
+}
+
+// GroupAt returns the index of the group that begins at a call of the run, -1 if none does.
+func (r *Run) GroupAt(call int) int {
+	if len(r.Groups) == 0 {
+		return -1
+	}
+	at, found := slices.BinarySearchFunc(r.Groups, call, func(g Group, call int) int { return g.From - call })
+	if !found {
+		return -1
+	}
+	return at
+}
+
+// Live reports whether a key exists as of the present entry, with what the calls before have written.
+func (w *Writer) Live(key []byte) (bool, error) {
+	rec, err := w.load(key)
+	return rec.live, err
+}

@@ -1,0 +1,190 @@
+package region
+
+import (
+	"fmt"
+
+	"neokv.dev/neokv/internal/redis"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// answers finds, while an entry is applied, the run that each call is from. It has none if nobody waits for the entry.
+type answers struct {
+	b          *proposal
+	part, call int // the next call is the call-th of this part
+}
+
+// next returns the run of the next call and the index of that call there.
+func (a *answers) next() (run *redis.Run, call int) {
+	for a.b.parts[a.part].from+a.call == a.b.parts[a.part].to {
+		a.part, a.call = a.part+1, 0
+	}
+	part := &a.b.parts[a.part]
+	return part.p.Run, part.from + a.call
+}
+
+// marks are those of the entry that is being applied. Which of their keys its units have changed so far is in the
+// machine's stage, since a stage may end between these units.
+type marks struct {
+	all     []mark
+	of      map[string][]int // the marks of a key
+	next    int              // the first mark of the next group
+	effects int              // how many of the effects have been looked at
+}
+
+type mark struct {
+	key         []byte
+	live, dirty bool
+}
+
+// mark begins an entry with marks. inside says that some of its units are applied already.
+func (m *machine) mark(encoded []byte, inside bool) (err error) {
+	k := &m.marks
+	k.of, k.effects = make(map[string][]int), len(m.effects.All)
+	if !inside || m.o.Mistakes.LostMarks {
+		m.stage.Touched = m.stage.Touched[:0]
+	}
+	for len(encoded) > 0 {
+		var x mark
+		if x.key, x.live, x.dirty, encoded, err = parseMark(encoded); err != nil {
+			return err
+		}
+		k.of[string(x.key)] = append(k.of[string(x.key)], len(k.all))
+		k.all = append(k.all, x)
+	}
+	m.writer.Effects = &m.effects
+	return nil
+}
+
+// unmark ends an entry with marks.
+func (m *machine) unmark() {
+	if len(m.marks.all) == 0 {
+		return
+	}
+	m.marks = marks{}
+	if !m.collecting {
+		m.writer.Effects = nil
+		m.effects.Reset()
+	}
+}
+
+// touch notes the marks whose keys the present unit has changed.
+func (m *machine) touch() {
+	k := &m.marks
+	if len(k.all) == 0 {
+		return
+	}
+	for _, e := range m.effects.All[k.effects:] {
+		if e.What != redis.Flushed {
+			m.touchKey(&e, k.of[string(e.Key)])
+			continue
+		}
+		for key, of := range k.of {
+			if e.Slots.Contains(topology.SlotOf([]byte(key))) {
+				m.touchKey(&e, of)
+			}
+		}
+	}
+	k.effects = len(m.effects.All)
+}
+
+func (m *machine) touchKey(e *redis.Effect, of []int) {
+	for _, i := range of {
+		if e.What != redis.Changed && !m.marks.all[i].live {
+			continue
+		}
+		for i/8 >= len(m.stage.Touched) {
+			m.stage.Touched = append(m.stage.Touched, 0)
+		}
+		m.stage.Touched[i/8] |= 1 << (i % 8)
+	}
+}
+
+// unmarked takes the next group's marks, and reports whether the group has an effect: no unit of the entry before it
+// has changed one of the keys, and none has expired as of the entry that the client may have seen.
+func (m *machine) unmarked(w *redis.Writer, count int) (ok bool, err error) {
+	k := &m.marks
+	if count > len(k.all)-k.next {
+		return false, fmt.Errorf("decode entry: a group has %d marks, and %d are left", count, len(k.all)-k.next)
+	}
+	first := k.next
+	k.next += count
+	for i := first; i < k.next; i++ {
+		x := &k.all[i]
+		if x.dirty || i/8 < len(m.stage.Touched) && m.stage.Touched[i/8]&(1<<(i%8)) != 0 {
+			return false, nil
+		}
+		if !x.live || m.o.Mistakes.DeadMarks {
+			continue
+		}
+		if live, err := w.Live(x.key); err != nil || !live {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// group runs the calls of a group, or passes over them if the group has no effect. It returns what is left of the read
+// set.
+func (m *machine) group(w *redis.Writer, u unit, reads []byte, a *answers) (_ []byte, calls uint64, err error) {
+	ok, err := m.unmarked(w, u.marks)
+	if err != nil {
+		return nil, 0, err
+	}
+	if !ok && a.b != nil {
+		run, call := a.next()
+		if at := run.GroupAt(call); at >= 0 { // else its callers have been answered
+			run.Dropped = append(run.Dropped, redis.Drop{Group: at})
+		}
+	}
+	for rest := u.calls; len(rest) > 0; calls++ {
+		if m.args, rest, err = parseCall(rest, m.args[:0]); err != nil {
+			return nil, 0, err
+		}
+		if calls > 0 && m.o.Mistakes.CutGroups && m.full() {
+			if err := m.endStage(w.Index, 0); err != nil {
+				return nil, 0, err
+			}
+			reads = nil
+		}
+		if reads, err = w.Expect(m.args, reads); err != nil {
+			return nil, 0, err
+		}
+		if !ok {
+			m.pass(a)
+			continue
+		}
+		row := find(m.args, true)
+		if row == nil {
+			return nil, 0, fmt.Errorf("unknown command %q in a group", m.args[0])
+		}
+		w.Work = &m.work
+		if err := m.call(w, row, a); err != nil {
+			return nil, 0, err
+		}
+	}
+	return reads, calls, nil
+}
+
+// pass gives the next call an empty reply.
+func (m *machine) pass(a *answers) {
+	if a.b != nil {
+		run, _ := a.next()
+		run.Ends = append(run.Ends, len(run.Out.Buf))
+		a.call++
+	}
+}
+
+// walks reports whether a group has a read that goes over elements. That makes the batch index all its writes, so it is
+// cheaper to begin a stage with the group.
+func (m *machine) walks(calls []byte) bool {
+	for len(calls) > 0 {
+		var err error
+		if m.args, calls, err = parseCall(calls, m.args[:0]); err != nil {
+			return false // group meets it, too
+		}
+		if row := find(m.args, true); row != nil && row.Read != nil && row.Flags&redis.FlagFast == 0 {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,344 @@
+package region
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	sm "github.com/lni/dragonboat/v4/statemachine"
+
+	"neokv.dev/neokv/internal/disk"
+	"neokv.dev/neokv/internal/redis"
+	"neokv.dev/neokv/internal/topology"
+	"neokv.dev/neokv/settings"
+)
+
+// rivals is a replica whose log a test plays, and clients that all change the same two counters, {foo}a and {foo}b: some
+// by a transaction that watches them, others by one that does not. Both counters are always equal, unless they have
+// expired: a transaction changes both. One that watches replies what its client has read, plus 1.
+type rivals struct {
+	still
+	random  *rand.Rand
+	term    uint64
+	flying  []*proposal // sealed, and in no log yet
+	clients []*rival
+	changes int  // what may have made a watch dirty
+	lasting bool // nothing expires
+
+	done, dropped, again, unknown int
+	problem                       error
+}
+
+// rival is a client. It watches, reads, and then proposes; the player decides when.
+type rival struct {
+	watch   *Watch
+	seen    int // what it has read, 0 for an absent counter
+	changes int // of the player, when it has read
+	state   rivalState
+	p       *Pending
+	err     error
+}
+
+type rivalState byte
+
+const (
+	idle rivalState = iota
+	looking
+	ready
+	proposed
+)
+
+func openRivals(t *testing.T, random *rand.Rand, mistakes Mistakes) *rivals {
+	x := &rivals{still: openStillOf(t, disk.Mem(), snapshotRegion), random: random, term: 5}
+	mistakes.TrustLease = true
+	x.o.Mistakes = mistakes
+	x.o.Knobs = settings.RaftKnobs{RaftConstants: settings.RaftConstants{SnapshotBytes: 1 << 30},
+		BatchMaxOps: 1 + random.IntN(8), BatchMaxBytes: 1 << 20, ReadSets: random.IntN(2) == 0}
+	x.o.Hooks.BeforePropose = func(topology.RegionID, uint64) {
+		if len(x.flying) > 0 && random.IntN(3) == 0 {
+			x.deliver() // of an earlier proposal, which nobody waits for
+		}
+	}
+	x.o.Hooks.BeforeApply = func(topology.StoreID, topology.RegionID, uint64, uint64, []byte, error) {
+		if random.IntN(3) == 0 {
+			x.look()
+		}
+	}
+	x.lasting = random.IntN(2) == 0
+	x.lead()
+	for range 3 {
+		x.clients = append(x.clients, new(rival))
+	}
+	return x
+}
+
+func (x *rivals) lead() {
+	x.rows.Open()
+	x.servingTerm.Store(x.term)
+	x.reader.lease.Store(&lease{term: x.term, until: 1 << 62})
+}
+
+func pair(name string, args ...string) (calls []redis.Call) {
+	for _, key := range []string{"{foo}a", "{foo}b"} {
+		c := call(append([]string{name, key}, args...)...)
+		c.Command = redis.Lookup(c.Args[0])
+		calls = append(calls, c)
+	}
+	return calls
+}
+
+// look has a client watch and read.
+func (x *rivals) look() {
+	i := slices.IndexFunc(x.clients, func(c *rival) bool { return c.state == idle })
+	if i < 0 {
+		return
+	}
+	c := x.clients[i]
+	c.state = looking
+	deadline := time.Now().Add(time.Hour)
+	go func() {
+		keys := [][]byte{[]byte("{foo}a"), []byte("{foo}b")}
+		if c.watch, c.err = x.Watch(keys, 0, deadline); c.err == nil {
+			run := redis.Run{Calls: pair("get")}
+			c.err = x.Read(&run, deadline)
+			c.seen = 0
+			if reply := bytes.Split(run.Out.Buf, []byte("\r\n")); c.err == nil && len(reply) > 2 {
+				c.seen, _ = strconv.Atoi(string(reply[1]))
+			}
+		}
+		c.changes = x.changes
+		if c.state = ready; c.err != nil {
+			c.state = idle
+		}
+	}()
+	synctest.Wait()
+}
+
+// propose hands the transaction of a client to the proposer.
+func (x *rivals) propose() {
+	i := slices.IndexFunc(x.clients, func(c *rival) bool { return c.state == ready })
+	if i < 0 {
+		return
+	}
+	c := x.clients[i]
+	c.state = proposed
+	c.p = x.pending(pair("incr"), redis.GroupExec)
+	c.p.Watches = []*Watch{c.watch}
+	x.Propose(c.p)
+}
+
+func (x *rivals) pending(calls []redis.Call, kind redis.GroupKind) *Pending {
+	run := &redis.Run{Calls: calls}
+	if kind != 0 {
+		run.Groups = []redis.Group{{To: len(calls), Kind: kind}}
+	}
+	return &Pending{Run: run, Deadline: time.Now().Add(time.Hour)}
+}
+
+// form seals the next proposal.
+func (x *rivals) form() {
+	x.proposer.mu.Lock()
+	b := x.proposer.form()
+	x.proposer.mu.Unlock()
+	if b == nil {
+		return
+	}
+	if x.servingTerm.Load() == 0 {
+		x.proposer.finish(x.proposer.claim(b.sequence), ErrNotLeader)
+		return
+	}
+	x.proposer.seal(b, x.term)
+	x.flying = append(x.flying, b)
+}
+
+// deliver has the oldest proposal that is under way applied.
+func (x *rivals) deliver() {
+	if len(x.flying) > 0 {
+		b := x.flying[0]
+		x.flying = x.flying[1:]
+		x.update(b.buf)
+	}
+}
+
+func (x *rivals) update(cmd []byte) {
+	entry := sm.Entry{Index: x.machine.state.ApplyIndex + 1, Cmd: cmd}
+	refused := x.counters.RefusedEntries.Load()
+	if _, err := x.machine.Update([]sm.Entry{entry}); err != nil || x.fs.Failed() != nil {
+		x.fail("%v, %v", err, x.fs.Failed())
+	}
+	if refused = x.counters.RefusedEntries.Load() - refused; refused == 0 && len(cmd) > entryHeaderBytes {
+		x.changes++
+	}
+	x.again += int(refused)
+	x.check()
+}
+
+func (x *rivals) fail(format string, args ...any) {
+	if x.problem == nil {
+		x.problem = fmt.Errorf(format, args...)
+	}
+}
+
+// check looks at both counters.
+func (x *rivals) check() {
+	run := redis.Run{Calls: pair("get")}
+	r := redis.Reader{View: x.o.Engine.NewView()}
+	defer r.View.Close()
+	if err := r.Execute(&run); err != nil {
+		x.fail("%v", err)
+		return
+	}
+	if a, b := run.Out.Buf[:run.Ends[0]], run.Out.Buf[run.Ends[0]:run.Ends[1]]; !bytes.Equal(a, b) {
+		x.fail("the counters are %q and %q", a, b)
+	}
+}
+
+// end ends the transactions whose outcome is known.
+func (x *rivals) end() {
+	for _, c := range x.clients {
+		if c.state != proposed {
+			continue
+		}
+		select {
+		case <-c.p.done:
+		default:
+			continue
+		}
+		switch _, unknown := c.p.Err.(*UnknownOutcome); {
+		case unknown:
+			x.unknown++
+		case c.p.Err != nil:
+		case len(c.p.Run.Dropped) > 0:
+			x.dropped++
+			if x.lasting && c.changes == x.changes {
+				x.fail("a transaction has no effect, and nobody has changed its keys")
+			}
+			if len(c.p.Run.Out.Buf) > 0 {
+				x.fail("a transaction without effect replies %q", c.p.Run.Out.Buf)
+			}
+		default:
+			x.done++
+			if want := fmt.Sprintf(":%d\r\n:%[1]d\r\n", c.seen+1); string(c.p.Run.Out.Buf) != want {
+				x.fail("a client has read %d, and its transaction replies %q", c.seen, c.p.Run.Out.Buf)
+			}
+		}
+		c.watch.Close()
+		*c = rival{}
+	}
+}
+
+// play plays so many steps, and then ends all that is under way.
+func (x *rivals) play(steps int) {
+	for n := 0; n < steps && x.problem == nil; n++ {
+		switch x.random.IntN(14) {
+		case 0, 1:
+			x.look()
+		case 2, 3, 4:
+			x.propose()
+		case 5, 6, 7:
+			x.form()
+		case 8, 9, 10:
+			x.deliver()
+		case 11:
+			time.Sleep(time.Duration(x.random.IntN(30)) * time.Millisecond)
+			switch x.random.IntN(3) {
+			case 0:
+				if !x.lasting {
+					x.Propose(x.pending(pair("set", "10", "px", fmt.Sprint(1+x.random.IntN(60))), redis.GroupExec))
+				}
+			case 1:
+				x.Propose(x.pending(pair("incr"), redis.GroupExec))
+			}
+		case 12: // a proposal that is given up, and applied later
+			if len(x.flying) > 0 && x.random.IntN(4) == 0 {
+				if b := x.proposer.claim(x.flying[0].sequence); b != nil {
+					x.proposer.finish(b, &UnknownOutcome{"of a test"})
+				}
+			}
+		case 13: // another replica leads for a while
+			if x.random.IntN(4) == 0 {
+				x.depose()
+			}
+		}
+		synctest.Wait()
+		x.end()
+	}
+	for range 100 {
+		x.form()
+		x.deliver()
+		synctest.Wait()
+		x.end()
+	}
+}
+
+// depose has another replica lead, which increments the counters: of the entries under way, the first ones are applied.
+func (x *rivals) depose() {
+	x.stepDown()
+	x.changes++
+	for x.random.IntN(2) == 0 {
+		x.deliver()
+	}
+	for _, b := range x.flying {
+		if b := x.proposer.claim(b.sequence); b != nil {
+			x.proposer.finish(b, ErrNotLeader)
+		}
+	}
+	x.flying = nil
+	x.term++
+	entry := make([]byte, entryHeaderBytes)
+	h := entryHeader{term: x.term, timeMS: x.LeaderTimeMS(time.Now()), version: x.term << 20, store: 9, bounds: 1}
+	h.put(entry)
+	if x.random.IntN(2) == 0 {
+		entry = appendGroup(entry, redis.GroupExec, 0, pair("incr"))
+	}
+	x.update(entry)
+	x.term++
+	x.lead()
+}
+
+// TestWatch plays many games of rivals: none of them loses an increment, and a transaction without a rival has its
+// effect. Each mistake is found.
+func TestWatch(t *testing.T) {
+	seed := rand.Uint64()
+	var done, dropped, again, unknown int
+	play := func(seed uint64, mistakes Mistakes) (problem error) {
+		synctest.Test(t, func(t *testing.T) {
+			x := openRivals(t, rand.New(rand.NewPCG(seed, 1)), mistakes)
+			x.play(150)
+			done, dropped, again, unknown = done+x.done, dropped+x.dropped, again+x.again, unknown+x.unknown
+			problem = x.problem
+			x.proposer.rejectQueue(ErrStopped)
+			x.close(t)
+		})
+		return problem
+	}
+	for n := range uint64(100) {
+		if err := play(seed+n, Mistakes{}); err != nil {
+			t.Fatalf("seed %d: %v", seed+n, err)
+		}
+	}
+	t.Logf("seed %d: %d transactions took effect, %d had none, %d outcomes are unknown, %d entries were refused", seed,
+		done, dropped, unknown, again)
+	if done < 100 || dropped < 100 || again == 0 {
+		t.Errorf("seed %d: that is too few", seed)
+	}
+	for name, mistakes := range map[string]Mistakes{
+		"SplitGroups": {SplitGroups: true}, "DeadMarks": {DeadMarks: true}, "AnyExact": {AnyExact: true},
+		"LateBase": {LateBase: true}, "KeptWatches": {KeptWatches: true}, "DeafWatch": {DeafWatch: true},
+	} {
+		found := error(nil)
+		n := seed
+		for ; found == nil && n < seed+1000; n++ {
+			found = play(n, mistakes)
+		}
+		t.Logf("%s: after %d games: %v", name, n-seed, found)
+		if found == nil {
+			t.Errorf("seed %d: %s is not found", seed, name)
+		}
+	}
+}
