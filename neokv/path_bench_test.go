@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,17 +30,38 @@ const (
 // BenchmarkSet measures the whole path of a SET: clients on sockets and three stores on disk with default settings,
 // all in this process.
 //
-//	go test ./neokv -run '^$' -bench 'BenchmarkSet$|BenchmarkGet$' -benchtime 3s
+//	go test ./neokv -run '^$' -bench 'Benchmark(Set|Get|Incr|Zadd)$' -benchtime 3s
 //
 // Time, CPU, allocations and bytes are of the whole process; clients allocate nothing. Reads and writes are system
 // calls of the servers on sockets and files: those that Linux counts for the process, less those that the clients
 // have made. Syncs are from INFO. Other system calls are not counted.
-func BenchmarkSet(b *testing.B) { benchmarkPath(b, true) }
+func BenchmarkSet(b *testing.B) { benchmarkPath(b, pathSet, pathSet) }
 
 // BenchmarkGet measures the path of a GET of a key that exists.
-func BenchmarkGet(b *testing.B) { benchmarkPath(b, false) }
+func BenchmarkGet(b *testing.B) { benchmarkPath(b, pathSet, pathGet) }
 
-func benchmarkPath(b *testing.B, write bool) {
+// BenchmarkIncr measures the path of an INCR of a counter that exists.
+func BenchmarkIncr(b *testing.B) { benchmarkPath(b, pathCounter, pathIncr) }
+
+// BenchmarkZadd measures the path of a ZADD that moves the one member of a sorted set.
+func BenchmarkZadd(b *testing.B) { benchmarkPath(b, pathMember, pathZadd) }
+
+// pathCall is a call of one key: the words before and behind the key, and the reply, in which a 0 is any digit. A
+// "?" behind the key is a digit, drawn anew for each call.
+type pathCall struct{ before, behind, reply string }
+
+var (
+	pathText    = strings.Repeat("x", pathValue)
+	pathSet     = pathCall{"*3\r\n$3\r\nSET\r\n", "$64\r\n" + pathText + "\r\n", "+OK\r\n"}
+	pathGet     = pathCall{"*2\r\n$3\r\nGET\r\n", "", "$64\r\n" + pathText + "\r\n"}
+	pathCounter = pathCall{"*3\r\n$3\r\nSET\r\n", "$10\r\n1000000000\r\n", "+OK\r\n"}
+	pathIncr    = pathCall{"*2\r\n$4\r\nINCR\r\n", "", ":1000000000\r\n"}
+	pathMember  = pathCall{"*4\r\n$4\r\nZADD\r\n", "$1\r\n0\r\n$6\r\nmember\r\n", ":0\r\n"}
+	pathZadd    = pathCall{"*4\r\n$4\r\nZADD\r\n", "$1\r\n?\r\n$6\r\nmember\r\n", ":0\r\n"}
+)
+
+// benchmarkPath measures calls of keys that loads have made.
+func benchmarkPath(b *testing.B, loads, calls pathCall) {
 	// As in the program: a sync must not stall the other stores.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(8, runtime.GOMAXPROCS(0))))
 	c, err := Start(b.Context(), Config{Dir: b.TempDir()})
@@ -47,19 +69,19 @@ func benchmarkPath(b *testing.B, write bool) {
 		b.Fatal(err)
 	}
 	defer c.Close()
-	load(b, c, pathKeys, 8, 500, func(out []byte, _, k int) []byte { return appendPathSet(out, k) })
 	keys := make([][]int, len(c.nodes)) // by the store that leads them
 	table := c.proxyTable()
 	for k := range pathKeys {
-		r, _ := table.Region(topology.SlotOf(appendPathKey(nil, k)))
+		r, _ := table.Region(topology.SlotOf(appendPathKey(nil, k)[5:21]))
 		keys[r.Leader-1] = append(keys[r.Leader-1], k)
 	}
+	loadPath(b, c, keys, loads)
 	for _, x := range []struct{ clients, pipeline int }{{1, 1}, {50, 1}, {50, 16}} {
 		b.Run(fmt.Sprintf("clients=%d/pipeline=%d", x.clients, x.pipeline), func(b *testing.B) {
 			clients := make([]*pathClient, x.clients)
 			for i := range clients {
-				clients[i] = newPathClient(b, c.Addrs()[i%len(c.nodes)], keys[i%len(c.nodes)], uint64(i), x.pipeline,
-					write)
+				at := i % len(c.nodes)
+				clients[i] = newPathClient(b, c.Addrs()[at], keys[at], uint64(i), x.pipeline, calls)
 				defer clients[i].nc.Close()
 			}
 			for _, client := range clients {
@@ -86,25 +108,32 @@ func benchmarkPath(b *testing.B, write bool) {
 	}
 }
 
-func appendPathSet(out []byte, k int) []byte {
-	out = append(appendPathKey(append(out, "*3\r\n$3\r\nSET\r\n$16\r\n"...), k), "\r\n$64\r\n"...)
-	return append(append(out, pathText...), "\r\n"...)
+// loadPath calls each key once, 500 in a pipeline.
+func loadPath(b *testing.B, c *Cluster, keys [][]int, calls pathCall) {
+	var wg sync.WaitGroup
+	for i, keys := range keys {
+		for keys := range slices.Chunk(keys, (len(keys)+2)/3) {
+			wg.Go(func() {
+				for keys := range slices.Chunk(keys, 500) {
+					client := newPathClient(b, c.Addrs()[i], keys, 0, len(keys), calls)
+					client.inOrder = true
+					client.batch(b)
+					client.nc.Close()
+				}
+			})
+		}
+	}
+	wg.Wait()
 }
 
-func appendPathGet(out []byte, k int) []byte {
-	return append(appendPathKey(append(out, "*2\r\n$3\r\nGET\r\n$16\r\n"...), k), "\r\n"...)
-}
-
-// appendPathKey appends a key of 16 bytes.
+// appendPathKey appends a key of 16 bytes, with its length before it.
 func appendPathKey(out []byte, k int) []byte {
-	out = append(out, "key:000000"...)
+	out = append(out, "$16\r\nkey:000000"...)
 	for unit := pathKeys; unit > 0; unit /= 10 {
 		out = append(out, byte('0'+k/unit%10))
 	}
-	return out
+	return append(out, "\r\n"...)
 }
-
-var pathText = strings.Repeat("x", pathValue)
 
 // pathClient sends pipelines to one store and counts the system calls that it makes.
 type pathClient struct {
@@ -112,8 +141,9 @@ type pathClient struct {
 	raw      syscall.RawConn
 	keys     []int
 	random   *rand.Rand
-	append   func(out []byte, k int) []byte
+	call     pathCall
 	pipeline int
+	inOrder  bool   // it calls the keys in order, else any
 	want     []byte // the replies
 
 	out, in       []byte // the bytes still to send, and room for the replies
@@ -123,21 +153,16 @@ type pathClient struct {
 	reads, writes int64
 }
 
-func newPathClient(b *testing.B, addr string, keys []int, seed uint64, pipeline int, write bool) *pathClient {
+func newPathClient(b *testing.B, addr string, keys []int, seed uint64, pipeline int, call pathCall) *pathClient {
 	nc, err := net.Dial("tcp", addr)
 	if err != nil {
 		b.Fatal(err)
 	}
-	c := &pathClient{nc: nc, keys: keys, random: rand.New(rand.NewPCG(1, seed)), append: appendPathGet,
-		pipeline: pipeline}
+	c := &pathClient{nc: nc, keys: keys, random: rand.New(rand.NewPCG(1, seed)), call: call, pipeline: pipeline}
 	if c.raw, err = nc.(*net.TCPConn).SyscallConn(); err != nil {
 		b.Fatal(err)
 	}
-	want := fmt.Sprintf("$%d\r\n%s\r\n", pathValue, pathText)
-	if write {
-		c.append, want = appendPathSet, "+OK\r\n"
-	}
-	c.want = bytes.Repeat([]byte(want), pipeline)
+	c.want = bytes.Repeat([]byte(call.reply), pipeline)
 	c.reply = make([]byte, len(c.want))
 	c.send = func(fd uintptr) bool {
 		c.writes++
@@ -166,8 +191,15 @@ func newPathClient(b *testing.B, addr string, keys []int, seed uint64, pipeline 
 // batch sends one pipeline and reads the replies.
 func (c *pathClient) batch(b *testing.B) bool {
 	out := c.out[:0]
-	for range c.pipeline {
-		out = c.append(out, c.keys[c.random.IntN(len(c.keys))])
+	for i := range c.pipeline {
+		k := i
+		if !c.inOrder {
+			k = c.random.IntN(len(c.keys))
+		}
+		out = append(appendPathKey(append(out, c.call.before...), c.keys[k]), c.call.behind...)
+		if at := bytes.IndexByte(out[len(out)-len(c.call.behind):], '?'); at >= 0 {
+			out[len(out)-len(c.call.behind)+at] = byte('0' + c.random.IntN(10))
+		}
 	}
 	all := out
 	for c.out = out; len(c.out) > 0 && c.err == nil; {
@@ -181,6 +213,11 @@ func (c *pathClient) batch(b *testing.B) bool {
 		}
 	}
 	c.out = all
+	for i, x := range c.reply {
+		if c.want[i] == '0' && '0' <= x && x <= '9' {
+			c.reply[i] = '0'
+		}
+	}
 	if c.err != nil || !bytes.Equal(c.reply, c.want) {
 		b.Errorf("reply %.100q, want %.100q; %v", c.reply, c.want, c.err)
 		return false
