@@ -85,7 +85,7 @@ func (c *Cluster) Do(ctx context.Context, args ...any) (any, error) {
 
 // aboutConnections are the commands that Do refuses.
 var aboutConnections = []string{
-	"asking", "auth", "client", "hello", "monitor", "quit", "readonly", "readwrite", "reset", "select", "wait",
+	"asking", "auth", "client", "hello", "monitor", "multi", "quit", "readonly", "readwrite", "reset", "select", "wait",
 }
 
 // appendArgument appends an argument as clients write it. ok is false for a type that Do does not take.

@@ -112,7 +112,7 @@ func TestEffectsAreRedis(t *testing.T) {
 	main.reply()
 	g := &redistest.CallGenerator{Rand: rand.New(rand.NewPCG(seed, 0)), Tag: "{t}", Piece: pieceBytes}
 	seen := map[string]*[2]int{} // of each row: how often a key was clean and dirty
-	fixed := [][]string{ // what chance hardly makes
+	fixed := [][]string{         // what chance hardly makes
 		{"setrange", "{t}a", "200000", "x"}, {"append", "{t}a", ""}, {"append", "{t}a", "x"}, {"setrange", "{t}a", "3", ""},
 		{"expire", "{t}a", "1000"}, {"getex", "{t}a", "persist"}, {"getex", "{t}a", "persist"},
 		{"sort", "{t}nobody", "store", "{t}a"}, {"append", "{t}a", ""},

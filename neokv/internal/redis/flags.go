@@ -17,6 +17,7 @@ const (
 	FlagNoAuth
 	FlagMovableKeys
 	FlagAllowBusy
+	FlagSkipSlowLog
 )
 
 // flagNames has the order in which COMMAND INFO lists the flags.
@@ -35,12 +36,13 @@ var flagNames = []struct {
 	{FlagNoAuth, "no_auth"},
 	{FlagMovableKeys, "movablekeys"},
 	{FlagAllowBusy, "allow_busy"},
+	{FlagSkipSlowLog, "skip_slowlog"},
 }
 
 // categoryNames has the order in which COMMAND INFO lists the ACL categories.
 var categoryNames = []string{
 	"keyspace", "read", "write", "set", "sortedset", "list", "hash", "string", "admin", "fast", "slow", "dangerous",
-	"connection",
+	"connection", "transaction",
 }
 
 // groupCategories are the categories that follow from Doc.Group.
@@ -52,6 +54,8 @@ var groupCategories = map[string]string{
 	"set":        "set",
 	"sorted-set": "sortedset",
 	"connection": "connection",
+
+	"transactions": "transaction",
 }
 
 // inCategory reports whether the command belongs to an ACL category. As in Redis, that follows from Categories,

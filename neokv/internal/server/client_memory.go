@@ -163,6 +163,7 @@ func (c *conn) account() bool {
 	if c.monitor != nil {
 		n = 2 * monitorBytes
 	}
+	n += int64(c.session.Queued().Bytes + c.watched.bytes)
 	n += int64(cap(c.rd.buf)+cap(c.out.Buf)+c.exec.bytes()) + argBytes*int64(cap(c.argv)) + cmdBytes*int64(cap(c.cmds))
 	if n == c.held.Load() {
 		return true

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"neokv.dev/neokv/internal/redis"
+	"neokv.dev/neokv/internal/session"
 )
 
 // This file has the command CLIENT.
@@ -106,7 +107,7 @@ func (c *conn) describe(b []byte, now time.Time) []byte {
 	for _, f := range [...]struct {
 		set  bool
 		flag string
-	}{{c.watches.Load(), "O"}, {c.blocked.Load(), "b"}, {i.ReadOnly, "r"}, {c.noEvict.Load(), "e"}} {
+	}{{c.watches.Load(), "O"}, {c.multi.Load() > 0, "x"}, {c.blocked.Load(), "b"}, {i.ReadOnly, "r"}, {c.noEvict.Load(), "e"}} {
 		if f.set {
 			flags += f.flag
 		}
@@ -117,11 +118,11 @@ func (c *conn) describe(b []byte, now time.Time) []byte {
 	if last := c.last.Load(); last != nil {
 		name = last.FullName()
 	}
-	b = fmt.Appendf(b, "id=%d addr=%v laddr=%v fd=0 name=%s age=%d idle=%d flags=%s db=0 sub=0 psub=0 ssub=0 multi=-1"+
+	b = fmt.Appendf(b, "id=%d addr=%v laddr=%v fd=0 name=%s age=%d idle=%d flags=%s db=0 sub=0 psub=0 ssub=0 multi=%d"+
 		" qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem=%d events=r cmd=%s"+
 		" user=default redir=-1 resp=%d",
 		c.id, c.nc.RemoteAddr(), c.nc.LocalAddr(), i.Name, int64(now.Sub(c.created).Seconds()),
-		int64(now.Sub(time.Unix(0, c.seen.Load())).Seconds()), flags, c.held.Load(), name, i.Proto)
+		int64(now.Sub(time.Unix(0, c.seen.Load())).Seconds()), flags, c.multi.Load()-1, c.held.Load(), name, i.Proto)
 	if i.LibName != "" || i.LibVer != "" {
 		b = fmt.Appendf(b, " lib-name=%s lib-ver=%s", i.LibName, i.LibVer)
 	}
@@ -270,11 +271,21 @@ func runClientUnpause(c *conn, args [][]byte) {
 	c.out.OK()
 }
 
+// mayWrite reports whether a command writes, or executes a transaction with one that does.
+func (c *conn) mayWrite(cmd *command) bool {
+	if cmd.row != nil && cmd.row.Name == "exec" {
+		return slices.ContainsFunc(c.session.Queued().Commands, func(q session.Command) bool {
+			return q.Row.Flags&redis.FlagWrite != 0
+		})
+	}
+	return cmd.row != nil && cmd.row.Flags&redis.FlagWrite != 0
+}
+
 // awaitUnpause holds a command back while clients are paused. It returns false when the connection has ended meanwhile.
 // It does not hold back a command that gets an error.
 func (c *conn) awaitUnpause(p *pause, cmd *command) bool {
 	for ; p != nil; p = c.s.pause.Load() {
-		if !p.all && (cmd.row == nil || cmd.row.Flags&redis.FlagWrite == 0) || !time.Now().Before(p.until) {
+		if !p.all && !c.mayWrite(cmd) || !time.Now().Before(p.until) {
 			return true
 		}
 		if cmd.row == nil || !cmd.row.CheckArity(len(cmd.args)) || c.locked() && !cmd.open() {

@@ -62,6 +62,7 @@ func runQuit(c *conn, args [][]byte) {
 }
 
 func runReset(c *conn, args [][]byte) {
+	c.endTransaction()
 	c.session.Reset(*c.s.limits.password.Load() == "")
 	c.out.Proto = c.session.Proto
 	c.tell()

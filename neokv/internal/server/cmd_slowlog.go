@@ -48,7 +48,7 @@ func (l *slowLog) add(c *conn, cmds []command, now time.Time, took time.Duration
 	rows := make([]*redis.Command, 0, 8)
 	for i := range cmds {
 		cmd := &cmds[i]
-		if cmd.rejected || cmd.row == nil || slices.Contains(rows, cmd.row) {
+		if cmd.rejected || cmd.row == nil || cmd.row.Flags&redis.FlagSkipSlowLog != 0 || slices.Contains(rows, cmd.row) {
 			continue
 		}
 		rows = append(rows, cmd.row)

@@ -100,8 +100,11 @@ const (
 	anytime   = redis.FlagLoading | redis.FlagStale
 	ofSession = anytime | redis.FlagNoScript
 	greeting  = ofSession | redis.FlagFast | redis.FlagNoAuth | redis.FlagAllowBusy
-	adminNow  = ofSession | redis.FlagAdmin
-	slow      = anytime | redis.FlagAdmin
+	// inTransaction has the flags of the commands about transactions, but EXEC.
+	inTransaction = ofSession | redis.FlagFast | redis.FlagAllowBusy
+
+	adminNow = ofSession | redis.FlagAdmin
+	slow     = anytime | redis.FlagAdmin
 )
 
 // ownRows lists the server's own rows. What they say of a command is what redis-server 7.0.15 says, or 7.2 for CLIENT
@@ -131,6 +134,25 @@ func ownRows() []*redis.Command {
 		{Name: "reset", Arity: 1, Flags: greeting,
 			Doc: doc("Brings the connection back to how it began.", "6.2.0", "connection", "O(1)"),
 			How: redis.HowSession, Run: runner(runReset)},
+		{Name: "multi", Arity: 1, Flags: inTransaction,
+			Doc: doc("Begins a transaction: the commands that follow are queued.", "1.2.0", "transactions", "O(1)"),
+			How: redis.HowSession, Run: runner(runMulti)},
+		{Name: "exec", Arity: 1, Flags: anytime | redis.FlagNoScript | redis.FlagSkipSlowLog,
+			Doc: doc("Runs the queued commands at one instant, unless a watched key has changed.", "1.2.0",
+				"transactions", "Depends on commands in the transaction"),
+			How: redis.HowSession, Run: runner(runExec)},
+		{Name: "discard", Arity: 1, Flags: inTransaction,
+			Doc: doc("Gives the transaction up.", "2.0.0", "transactions",
+				"O(N), when N is the number of queued commands"),
+			How: redis.HowSession, Run: runner(runDiscard)},
+		{Name: "watch", Arity: -2, Flags: inTransaction,
+			Keys: []redis.KeySpec{{First: 1, Last: -1, Step: 1, Flags: []string{"RO"}}},
+			Doc: doc("Makes the next EXEC run nothing if one of the keys has changed by then.", "2.2.0",
+				"transactions", "O(1) for every key."),
+			How: redis.HowSession, Run: runner(runWatch)},
+		{Name: "unwatch", Arity: 1, Flags: inTransaction,
+			Doc: doc("Watches no keys any more.", "2.2.0", "transactions", "O(1)"),
+			How: redis.HowSession, Run: runner(runUnwatch)},
 		{Name: "hello", Arity: -1, Flags: greeting,
 			Doc: doc("Says who the server is, and switches the protocol version.", "6.0.0", "connection", "O(1)"),
 			How: redis.HowSession, Run: runner(runHello)},

@@ -36,6 +36,7 @@ type conn struct {
 	limited bool // a read deadline is set
 	trusted bool // see TakeTrusted
 	session session.Session
+	watched watched
 	monitor *monitor                        // set while it is one
 	written map[topology.RegionID]lastWrite // its last write in each region that it wrote to
 
@@ -47,6 +48,7 @@ type conn struct {
 	killed  atomic.Bool
 	noEvict atomic.Bool
 	watches atomic.Bool  // it is a monitor
+	multi   atomic.Int64 // how many commands are queued, plus one; 0: it is in no transaction
 	blocked atomic.Bool  // it waits for the end of a pause, or in WAIT
 	held    atomic.Int64 // bytes that ClientMemory counts for it
 

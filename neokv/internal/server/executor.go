@@ -62,6 +62,7 @@ type replica interface {
 	Propose(*region.Pending)
 	Read(run *redis.Run, deadline time.Time) error
 	ReadFollowing(run *redis.Run, deadline time.Time) error
+	Watch(keys [][]byte, version uint64, deadline time.Time) (*region.Watch, error)
 	Prepare()
 	Sampler() *schedule.SlotSampler
 	KeyChanges() uint64
@@ -150,9 +151,10 @@ func (e *executor) init(b *backend, c caller, gone <-chan struct{}, out *redis.R
 	e.work.Look = e.look
 }
 
-// task is one call and what became of it.
+// task is one call, or the calls of a transaction, and what became of it.
 type task struct {
 	call    redis.Call
+	unit    *unit           // a transaction, in place of call
 	slots   []topology.Slot // the slots of its keys; nil: slot is the only one
 	slot    topology.Slot
 	follow  bool // a replica that does not lead will do

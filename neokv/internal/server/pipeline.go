@@ -16,6 +16,7 @@ type command struct {
 	cut bool           // the proxy port cuts it by region
 	// rejected says that an error was the answer instead of running the command, or that nobody knows whether it ran.
 	rejected bool
+	executed bool // it was EXEC, and its reply leaves even if one of its commands has switched replies off
 	args     [][]byte
 }
 
@@ -29,8 +30,12 @@ func (c *conn) serve() {
 	defer c.exec.close()
 	defer c.endMonitor()
 	defer c.exec.endTurn()
+	defer c.unwatch()
 	c.account()
 	for !c.closing {
+		if !c.session.Plain() {
+			c.session.Keep()
+		}
 		c.rd.strange = c.locked()
 		if c.rd.tight = c.s.o.ClientMemory.tight(); c.rd.tight {
 			c.cmds, c.argv = nil, nil
@@ -129,7 +134,7 @@ func (c *conn) run() {
 			n = c.step(c.cmds[i:])
 		}
 		if !c.session.Plain() {
-			if c.session.Silent() {
+			if c.session.Silent() && !c.cmds[i].executed {
 				c.out.Buf = c.out.Buf[:min(start, len(c.out.Buf))]
 			}
 			c.session.Ran()
@@ -175,11 +180,19 @@ func (c *conn) step(cmds []command) (n int) {
 	case x.Action == session.Refuse:
 		c.out.Error(x.Error)
 		c.answered(cmd, start, false)
-		return 1
-	case !c.session.Together():
-		cmds = cmds[:1]
+		if !c.session.Inside() && cmd.row.Name == "exec" {
+			c.endTransaction()
+		}
+	case x.Action == session.Enqueue:
+		c.enqueue(cmd)
+	case x.Action == session.Exec:
+		c.execute(cmd)
+	case c.session.Together():
+		return c.runNext(cmds)
+	default:
+		c.runNext(cmds[:1])
 	}
-	return c.runNext(cmds)
+	return 1
 }
 
 // open reports whether the server deals with a command before the client has given the password.
@@ -214,7 +227,12 @@ func (c *conn) runOwn(cmd *command) {
 			c.out.Buf, c.closing = c.out.Buf[:0], true
 		}
 	case !cmd.row.CheckArity(len(cmd.args)):
-		c.out.WrongArity(cmd.row)
+		if cmd.row.Name == "exec" { // as a refused EXEC inside a transaction
+			c.unwatch()
+			c.out.Error(session.ErrExecArity)
+		} else {
+			c.out.WrongArity(cmd.row)
+		}
 		c.answered(cmd, start, false)
 	default:
 		cmd.row.Run.(runner)(c, cmd.args)

@@ -263,6 +263,10 @@ func (e *executor) decide(t *route.Table) (waiting int) {
 			if sampler := p.replica.Sampler(); sampler != nil {
 				e.tap.Count(sampler, x.slot)
 			}
+			if x.unit != nil {
+				x.unit.join(p, i)
+				continue
+			}
 			p.run.Calls = append(p.run.Calls, x.call)
 			p.tasks = append(p.tasks, i)
 		case d.Action == route.Wait, d.Action == route.Moved && e.outdated(t, d):
@@ -311,7 +315,7 @@ func (e *executor) partFor(t *route.Table, d route.Decision) *part {
 	p.run.Out.Proto, p.run.Out.More, p.run.Out.Room = e.out.Proto, e.out.More, freeRoom
 	p.run.Work, p.run.Within = &e.work, e.alone
 	p.run.Version = r.Version // the region refuses the run if it has other bounds than the table says
-	p.pending.Index = 0
+	p.pending.Index, p.pending.Watches = 0, nil
 	return p
 }
 
@@ -435,7 +439,11 @@ func (e *executor) collect(t *route.Table, parts []*part, m mode) (waiting int) 
 		from := 0
 		for i, end := range p.run.Ends {
 			x := &e.tasks[p.tasks[i]]
-			x.reply, x.outcome = p.run.Out.Buf[from:end:end], executed
+			if x.outcome = executed; x.unit != nil {
+				x.unit.collect(p)
+				break // it has the part for itself
+			}
+			x.reply = p.run.Out.Buf[from:end:end]
 			from = end
 		}
 		if rest := p.tasks[len(p.run.Ends):]; len(rest) > 0 {

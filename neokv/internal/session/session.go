@@ -48,8 +48,8 @@ func New(isKnown bool) Session {
 	return s
 }
 
-// Plain reports whether Step would answer Run to every command, but for EXEC and DISCARD, which have no transaction to
-// end.
+// Plain reports whether Step would answer Run to every command, but for an EXEC or DISCARD, which has no transaction to
+// end: ErrNoExec, ErrNoDiscard.
 func (s *Session) Plain() bool { return s.state == known }
 
 // Together reports whether commands may run together after Step has said Run of the first. So they may in a plain session,
@@ -87,10 +87,11 @@ type Step struct {
 
 // Errors of redis-server 7.0.15.
 const (
+	ErrNoExec      = "ERR EXEC without MULTI"
+	ErrNoDiscard   = "ERR DISCARD without MULTI"
+	ErrExecArity   = errAbortedBy + "wrong number of arguments for 'exec' command"
 	errNested      = "ERR MULTI calls can not be nested"
 	errWatchInside = "ERR WATCH inside MULTI is not allowed"
-	errNoExec      = "ERR EXEC without MULTI"
-	errNoDiscard   = "ERR DISCARD without MULTI"
 	errAborted     = "EXECABORT Transaction discarded because of previous errors."
 	errAbortedBy   = "EXECABORT Transaction discarded because of: "
 	errMonitor     = "ERR Replica can't interact with the keyspace" // for Redis a monitor is a kind of replica
@@ -102,7 +103,8 @@ func (s *Session) Step(c *Command, password bool) Step {
 	switch {
 	case !c.Valid:
 		if c.Row != nil && c.Row.Name == "exec" {
-			return s.refuse(c, "wrong number of arguments for 'exec' command")
+			s.End()
+			return Step{Refuse, ErrExecArity}
 		}
 		s.Break()
 		return Step{}
@@ -122,12 +124,12 @@ func (s *Session) Step(c *Command, password bool) Step {
 		}
 	case "discard":
 		if !inside {
-			return Step{Refuse, errNoDiscard}
+			return Step{Refuse, ErrNoDiscard}
 		}
 	case "exec":
 		switch {
 		case !inside:
-			return Step{Refuse, errNoExec}
+			return Step{Refuse, ErrNoExec}
 		case s.state&broken != 0:
 			s.End()
 			return Step{Refuse, errAborted}
@@ -227,6 +229,9 @@ func (s *Session) ReplySkip() {
 	}
 	s.setSilence(to)
 }
+
+// Off reports whether all replies are kept back.
+func (s *Session) Off() bool { return s.silence.off }
 
 // Silent reports whether the reply of the present command is kept back.
 func (s *Session) Silent() bool { return s.silence.off || s.silence.skip }

@@ -11,15 +11,26 @@ import (
 )
 
 // rows are the commands of scenarios. The session goes by their names, arity and flags.
-var rows = redis.NewTable([]*redis.Command{
-	{Name: "multi", Arity: 1}, {Name: "exec", Arity: 1}, {Name: "discard", Arity: 1}, {Name: "unwatch", Arity: 1},
-	{Name: "watch", Arity: -2}, {Name: "ping", Arity: -1}, {Name: "echo", Arity: 2}, {Name: "select", Arity: 2},
-	{Name: "get", Arity: 2, Flags: redis.FlagReadonly}, {Name: "set", Arity: -3, Flags: redis.FlagWrite},
-	{Name: "quit", Arity: -1, Flags: redis.FlagNoAuth}, {Name: "reset", Arity: 1, Flags: redis.FlagNoAuth},
-	{Name: "hello", Arity: -1, Flags: redis.FlagNoAuth}, {Name: "auth", Arity: -2, Flags: redis.FlagNoAuth},
-	{Name: "client", Arity: -2, Sub: []*redis.Command{{Name: "id", Arity: 2}, {Name: "reply", Arity: 3}}},
-	{Name: "config", Arity: -2, Sub: []*redis.Command{{Name: "get", Arity: -3}}},
-}...)
+var rows = func() *redis.CommandTable {
+	all := []*redis.Command{
+		{Name: "multi", Arity: 1}, {Name: "exec", Arity: 1}, {Name: "discard", Arity: 1}, {Name: "unwatch", Arity: 1},
+		{Name: "watch", Arity: -2}, {Name: "ping", Arity: -1}, {Name: "echo", Arity: 2}, {Name: "select", Arity: 2},
+		{Name: "get", Arity: 2, Flags: redis.FlagReadonly}, {Name: "set", Arity: -3, Flags: redis.FlagWrite},
+		{Name: "quit", Arity: -1, Flags: redis.FlagNoAuth}, {Name: "reset", Arity: 1, Flags: redis.FlagNoAuth},
+		{Name: "hello", Arity: -1, Flags: redis.FlagNoAuth}, {Name: "auth", Arity: -2, Flags: redis.FlagNoAuth},
+		{Name: "client", Arity: -2, Sub: []*redis.Command{{Name: "id", Arity: 2}, {Name: "reply", Arity: 3}}},
+		{Name: "config", Arity: -2, Sub: []*redis.Command{{Name: "get", Arity: -3}}},
+	}
+	for _, row := range all {
+		for _, sub := range row.Sub {
+			sub.How, sub.Run = redis.HowOwn, true
+		}
+		if len(row.Sub) == 0 {
+			row.How, row.Run = redis.HowOwn, true
+		}
+	}
+	return redis.NewTable(all...)
+}()
 
 // scenario is a list of commands, and what is expected of each.
 type scenario struct {

@@ -1,0 +1,327 @@
+package server
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"time"
+
+	"neokv.dev/neokv/internal/redis"
+	"neokv.dev/neokv/internal/region"
+	"neokv.dev/neokv/internal/route"
+	"neokv.dev/neokv/internal/session"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// This file has transactions: MULTI, EXEC, DISCARD, WATCH, UNWATCH. The session holds the queued commands. At EXEC those
+// that are about data become one unit, which the region applies at one instant; the server runs its own commands then,
+// each at its place in the reply.
+
+// maxQueueBytes bounds the memory of queued commands. Those of 64 MiB, as sent, can't be executed anyway: see
+// region.ErrTooLarge.
+const maxQueueBytes = 128 << 20
+
+const (
+	errQueueFull   = "ERR the commands of the transaction take more than 128 MiB of memory"
+	errMonitorExec = "ERR MONITOR isn't allowed for DENY BLOCKING client"
+)
+
+func runMulti(c *conn, args [][]byte) {
+	c.session.Begin()
+	c.multi.Store(1)
+	c.out.OK()
+}
+
+// runExec answers EXEC where no transaction has begun. Else Step says Exec.
+func runExec(c *conn, args [][]byte) { c.out.Error(session.ErrNoExec) }
+
+func runDiscard(c *conn, args [][]byte) {
+	if !c.session.Inside() {
+		c.out.Error(session.ErrNoDiscard)
+		return
+	}
+	c.endTransaction()
+	c.out.OK()
+}
+
+func runUnwatch(c *conn, args [][]byte) {
+	c.unwatch()
+	c.out.OK()
+}
+
+func runWatch(c *conn, args [][]byte) {
+	size := region.WatchBytes(args[1:])
+	if c.watched.bytes+size > maxQueueBytes {
+		c.out.Error("ERR the watched keys take more than 128 MiB of memory")
+		return
+	}
+	if !c.hold(int64(size)) {
+		c.closing = true
+		return
+	}
+	if w := c.exec.watch(args[1:], &c.out); w != nil {
+		c.watched.add(w, args[1:])
+		c.out.OK()
+	}
+}
+
+// watched is what a connection watches.
+type watched struct {
+	all   []*region.Watch
+	key   []byte // one of the keys
+	slots []topology.Slot
+	bytes int
+}
+
+func (x *watched) add(w *region.Watch, names [][]byte) {
+	x.all, x.bytes = append(x.all, w), x.bytes+w.Bytes()
+	if x.key == nil {
+		x.key = bytes.Clone(names[0])
+	}
+	for _, k := range names {
+		if slot := topology.SlotOf(k); !slices.Contains(x.slots, slot) {
+			x.slots = append(x.slots, slot)
+		}
+	}
+}
+
+func (c *conn) unwatch() {
+	for _, w := range c.watched.all {
+		w.Close()
+	}
+	c.watched = watched{}
+}
+
+// endTransaction ends the transaction, and with it the watching of keys.
+func (c *conn) endTransaction() {
+	c.session.End()
+	c.multi.Store(0)
+	c.unwatch()
+}
+
+// enqueue puts a command into the transaction. A command that cannot run, since nobody here serves its keys, is answered
+// with the error; EXEC will fail then.
+func (c *conn) enqueue(cmd *command) {
+	start := len(c.out.Buf)
+	switch {
+	case !c.exec.serves(cmd):
+	case c.session.Queued().Bytes > maxQueueBytes:
+		c.out.Error(errQueueFull)
+	default:
+		c.session.Queue(session.Command{Row: cmd.row, Args: cmd.args, Valid: true})
+		c.out.Status("QUEUED")
+		c.multi.Add(1)
+		cmd.rejected = true // it has not run yet
+		return
+	}
+	c.session.Break()
+	c.answered(cmd, start, false)
+}
+
+// execute runs the queued commands: EXEC.
+func (c *conn) execute(exec *command) {
+	start := len(c.out.Buf)
+	exec.executed = !c.session.Silent()
+	queued := c.session.Queued().Commands
+	cmds := make([]command, len(queued))
+	for i := range queued {
+		cmds[i] = c.classify(queued[i].Args)
+	}
+	defer c.endTransaction()
+	u, ran := c.exec.transact(cmds, &c.watched)
+	if !ran {
+		c.answered(exec, start, false)
+		return
+	}
+	if u.dropped {
+		c.out.NullArray()
+		return
+	}
+	c.out.Array(len(cmds))
+	for i := range cmds {
+		at := len(c.out.Buf)
+		switch cmd := &cmds[i]; {
+		case cmd.inUnit():
+			c.out.Buf = append(c.out.Buf, u.next()...)
+			c.answered(cmd, at, true)
+		case cmd.row.FullName() == "monitor":
+			c.out.Error(errMonitorExec)
+			c.answered(cmd, at, false)
+		default:
+			c.runNext(cmds[i : i+1])
+		}
+		if c.session.Off() {
+			c.out.Buf = c.out.Buf[:min(at, len(c.out.Buf))]
+		}
+	}
+	c.ran(cmds)
+}
+
+// inUnit reports whether a queued command is a call of the unit.
+func (cmd *command) inUnit() bool { return cmd.how == redis.HowRead || cmd.how == redis.HowWrite }
+
+// unit is the calls of a transaction, as a task of the executor.
+type unit struct {
+	calls   []redis.Call
+	writes  bool
+	watches []*region.Watch
+
+	// What became of it.
+	dropped bool // a watched key has changed
+	refused string
+	ends    []int  // of the calls' replies in buf; valid until the executor is reset
+	buf     []byte // of the part
+	at      int    // of next
+	given   int
+}
+
+// next returns the reply of the next call.
+func (u *unit) next() []byte {
+	end := u.ends[u.given]
+	reply := u.buf[u.at:end:end]
+	u.at, u.given = end, u.given+1
+	return reply
+}
+
+// join makes a part of the unit, which is the task of the given index.
+func (u *unit) join(p *part, task int) {
+	p.run.Calls = append(p.run.Calls, u.calls...)
+	for range u.calls {
+		p.tasks = append(p.tasks, task)
+	}
+	p.run.Groups = append(p.run.Groups, redis.Group{To: len(u.calls), Kind: redis.GroupExec})
+	p.pending.Watches = u.watches
+}
+
+// collect takes the replies of the part.
+func (u *unit) collect(p *part) {
+	u.ends, u.buf = p.run.Ends, p.run.Out.Buf
+	for _, d := range p.run.Dropped {
+		u.dropped, u.refused = d.Error == "", d.Error
+	}
+}
+
+// transact runs those of the queued commands that are calls of the unit. If the transaction cannot run, ran is not set,
+// and the reply says why.
+func (e *executor) transact(cmds []command, w *watched) (u *unit, ran bool) {
+	u = &unit{watches: w.all}
+	e.reset()
+	e.alone = true // for what is counted of a command's work
+	e.work.Begin()
+	t := task{unit: u, follow: e.knobs.FollowerRead && !e.standIn && e.caller.readOnly() && len(w.all) == 0}
+	for i := range cmds {
+		cmd := &cmds[i]
+		if !cmd.inUnit() {
+			continue
+		}
+		u.calls = append(u.calls, redis.Call{Command: cmd.runs(), Args: cmd.args})
+		u.writes = u.writes || cmd.how == redis.HowWrite
+		e.addSlots(cmd.runs(), cmd.args)
+	}
+	e.slots = append(e.slots, w.slots...)
+	switch {
+	case len(u.calls) > 0:
+	case len(w.all) == 0:
+		return u, true
+	default: // whether a watched key has changed is to be found out all the same
+		args := [][]byte{[]byte("exists"), w.key}
+		u.calls = append(u.calls, redis.Call{Command: redis.Lookup(args[0]), Args: args})
+	}
+	if t.slots = e.slots; len(t.slots) > 0 {
+		t.slot = t.slots[0]
+	} else {
+		t.slot = e.anySlot()
+		t.slots = nil
+	}
+	if u.writes || len(w.all) > 0 {
+		t.follow = false
+	}
+	e.tasks = append(e.tasks, t)
+	if u.writes || len(w.all) > 0 {
+		e.exec(writes)
+	} else {
+		e.exec(reads)
+	}
+	if e.note(); e.full() {
+		e.out.Full = true
+		return u, false
+	}
+	x := &e.tasks[0]
+	switch {
+	case x.outcome != executed:
+		e.out.Buf = append(e.out.Buf, x.reply...)
+		return u, false
+	case u.refused != "":
+		e.out.Error(u.refused)
+		return u, false
+	}
+	return u, true
+}
+
+// addSlots appends the slots of a call's keys to e.slots.
+func (e *executor) addSlots(row *redis.Command, args [][]byte) {
+	e.positions = row.AppendKeys(e.positions[:0], args)
+	for _, p := range e.positions {
+		e.slots = append(e.slots, topology.SlotOf(args[p]))
+	}
+}
+
+// serves reports whether a command that is queued may run here, as far as the slot table says now: whether its keys lie
+// together, and not on another store. If not, the reply says so.
+func (e *executor) serves(cmd *command) bool {
+	if cmd.how == redis.HowEverywhere || len(cmd.row.Keys) == 0 && cmd.row.FindKeys == nil {
+		return true
+	}
+	e.reset()
+	e.addSlots(cmd.runs(), cmd.args)
+	t := e.node.Table()
+	if len(e.slots) == 0 || t == nil {
+		return true
+	}
+	follow := cmd.how == redis.HowRead && e.knobs.FollowerRead && !e.standIn && e.caller.readOnly()
+	d := route.Decide(t, e.self, e.slots, follow)
+	if d.Action == route.Serve || d.Action == route.Wait || d.Action == route.Moved && e.outdated(t, d) {
+		return true
+	}
+	e.out.Buf = append(d.AppendError(append(e.out.Buf, '-')), '\r', '\n')
+	return false
+}
+
+// watch begins to watch keys in the region that has them. It returns nil if it cannot; the reply says why.
+func (e *executor) watch(names [][]byte, out *redis.Reply) *region.Watch {
+	e.reset()
+	for _, k := range names {
+		e.slots = append(e.slots, topology.SlotOf(k))
+	}
+	deadline := time.Now().Add(e.knobs.LeaderlessWait)
+	for {
+		changed, t := e.node.Changed(), e.node.Table()
+		switch d := route.Decide(t, e.self, e.slots, false); {
+		case d.Action == route.Serve:
+			r := &t.Regions[d.Index]
+			replica := e.node.Replica(r.Leader, r.ID)
+			if replica == nil {
+				break
+			}
+			w, err := replica.Watch(names, r.Version, deadline)
+			switch {
+			case err == nil:
+				return w
+			case errors.Is(err, region.ErrNotLeader), errors.Is(err, region.ErrStopped),
+				errors.Is(err, region.ErrDeadline), errors.Is(err, region.ErrBounds):
+			default:
+				out.Error("ERR " + err.Error())
+				return nil
+			}
+		case d.Action == route.Wait, d.Action == route.Moved && e.outdated(t, d):
+		default:
+			out.Buf = append(d.AppendError(append(out.Buf, '-')), '\r', '\n')
+			return nil
+		}
+		if !e.wait(changed, deadline) {
+			d := route.Unserved(t, e.self, e.slots[0], e.unserved.Add(1)-1)
+			out.Buf = append(d.AppendError(append(out.Buf, '-')), '\r', '\n')
+			return nil
+		}
+	}
+}
