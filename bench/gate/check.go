@@ -40,6 +40,8 @@ type Finding struct {
 	// Threshold is the change from which on a count differs. Interval is that of a timed figure.
 	Threshold float64   `json:"threshold,omitempty"`
 	Interval  []float64 `json:"interval,omitempty"`
+	// Visible is the smallest change, as a share, that nine of ten such checks tell from noise; 0 if that is not known.
+	Visible float64 `json:"visible,omitempty"`
 	// Ratios are those of the rounds of a timed figure that gates, now to before.
 	Ratios []float64 `json:"ratios,omitempty"`
 	// Runs are how many runs or rounds the finding is of.
@@ -232,22 +234,37 @@ func (t *Timed) Run(ctx context.Context) (findings []Finding, impaired []string,
 	}
 }
 
-// judge gives each timed figure its verdict. One that gates is worse if it has grown by more than noise, and perhaps by
-// as much as may not pass. It is as before if it surely has not grown by that much. Else nobody can tell.
+// judge gives each timed figure its verdict. CPU time is worse if it has grown by more than noise, and perhaps by as
+// much as may not pass. It is as before if it surely has not grown by that much. Else nobody can tell. Of operations
+// without a good answer there are rows where an arm has some; those gate, too.
 func (t *Timed) judge(d *compare.Delta) (out []Finding) {
-	for _, r := range d.Rows {
-		if r.Kind == results.Counted || r.Ratio == nil {
+	for i := range d.Rows {
+		r := &d.Rows[i]
+		if !r.Loss() && (r.Kind == results.Counted || r.Ratio == nil) {
 			continue
 		}
 		f := Finding{Case: TimedCase, Figure: r.Name, Unit: r.Unit, Kind: r.Kind, Better: r.Better,
-			Before: r.A.Center, Now: r.B.Center, Runs: r.Ratio.N, Verdict: r.Verdict}
-		if r.Name == judged {
-			f.Gates, f.Ratios = true, r.Ratios
+			Before: r.A.Center, Now: r.B.Center, Runs: r.B.N, Verdict: r.Verdict}
+		switch {
+		case r.Name == judged:
+			f.Gates, f.Ratios, f.Visible = true, r.Ratios, r.VisibleAt(1-compare.Level)
 			f.Verdict = t.verdict(r.Ratio, d.Conclusion.Verdict == compare.Contaminated)
+			if f.Verdict == compare.Better && r.Verdict == compare.Unknown {
+				f.Verdict = NotSure // this build loses operations
+			}
+		case r.Loss():
+			if f.Gates = true; f.Verdict == compare.Same {
+				f.Verdict = AsBefore
+			}
 		}
-		f.Change = r.Ratio.Center - 1
-		if r.Ratio.Interval != nil {
-			f.Interval = []float64{r.Ratio.Interval[0] - 1, r.Ratio.Interval[1] - 1}
+		switch {
+		case r.Ratio != nil:
+			f.Change = r.Ratio.Center - 1
+			if r.Ratio.Interval != nil {
+				f.Interval = []float64{r.Ratio.Interval[0] - 1, r.Ratio.Interval[1] - 1}
+			}
+		case f.Now > f.Before:
+			f.Change = math.MaxFloat64 // JSON has no infinity
 		}
 		out = append(out, f)
 	}
@@ -285,15 +302,14 @@ func (o *Outcome) Conclude() {
 		o.Power = append(o.Power, o.countPower())
 	}
 	for _, f := range o.Timed {
-		if !f.Gates {
+		if f.Figure != judged {
 			continue
 		}
 		seen := fmt.Sprintf("%s: %d rounds of 3 blocks; ", f.Figure, f.Runs)
 		if f.Interval == nil {
 			seen += "too few for an interval, so no change could have been told from noise"
 		} else {
-			seen += fmt.Sprintf("a change of less than %.1f %% could not have been told from noise",
-				100*max(f.Interval[1]-f.Change, f.Change-f.Interval[0]))
+			seen += compare.Power([]compare.Row{{Name: f.Figure, Visible: f.Visible}})
 		}
 		o.Power = append(o.Power, seen)
 	}

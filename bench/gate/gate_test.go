@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"encoding/xml"
+	"errors"
+	"io"
 	"math/rand/v2"
 	"os"
 	"reflect"
@@ -181,6 +183,65 @@ func TestJudgeTimed(t *testing.T) {
 	}
 }
 
+// TestLossesGate: a build that loses operations does not pass, and rows say how many. One that takes less CPU time so is
+// not better.
+func TestLossesGate(t *testing.T) {
+	for _, x := range []struct {
+		before, now float64
+		once        bool // in one round alone
+		want        compare.Verdict
+		cpu         compare.Verdict
+		rows        int
+		conclusion  Conclusion
+	}{
+		{0, 0, false, "", compare.Better, 1, Pass},
+		{0, .02, false, compare.Worse, NotSure, 2, Regression},
+		{0, .3, true, AsBefore, NotSure, 2, Inconclusive},
+		{.02, 0, false, compare.Better, compare.Better, 2, Pass},
+	} {
+		lost := func(v float64) results.Figure {
+			return results.Figure{Name: "unanswered", Unit: "/op", Kind: results.Counted, Better: results.Lower, Value: v}
+		}
+		cpu := func(v float64) results.Figure {
+			return results.Figure{Name: "CPU", Unit: "us/op", Kind: results.CPUTime, Better: results.Lower, Value: v}
+		}
+		random := rand.New(rand.NewPCG(1, 3))
+		var all []compare.Round
+		for round := range 12 {
+			now := x.now
+			if x.once && round > 0 {
+				now = x.before
+			}
+			noise := func() float64 { return 1 + .01*random.Float64() }
+			all = append(all, compare.Round{A: []results.Figure{cpu(100 * noise()), lost(x.before)},
+				B:       []results.Figure{cpu(80 * noise()), lost(now)},
+				Control: []results.Figure{cpu(100 * noise()), lost(x.before)}})
+		}
+		timed := Timed{Most: .05}
+		o := Outcome{Timed: timed.judge(compare.Rounds(all, []string{judged}))}
+		o.Conclude()
+		if len(o.Timed) != x.rows || o.Verdict != x.conclusion {
+			t.Errorf("%g and %g: %s, rows %+v; want %s", x.before, x.now, o.Verdict, o.Timed, x.conclusion)
+		}
+		for _, f := range o.Timed {
+			want := x.cpu
+			if f.Figure == "unanswered" {
+				want = x.want
+			}
+			if f.Verdict != want || !f.Gates {
+				t.Errorf("%g and %g: %s is %s, gates %v; want %s", x.before, x.now, f.Figure, f.Verdict, f.Gates, want)
+			}
+		}
+		var out bytes.Buffer
+		if err := errors.Join(o.PrintTable(&out), o.PrintHTML(io.Discard), o.PrintJUnit(io.Discard)); err != nil {
+			t.Error(err)
+		}
+		if x.rows > 1 && !strings.Contains(out.String(), "  unanswered  ") {
+			t.Errorf("no row for what is unanswered:\n%s", out.String())
+		}
+	}
+}
+
 func TestOutcomePrints(t *testing.T) {
 	timed := Timed{Most: .05}
 	o := Outcome{Timed: timed.judge(delta(.2, 0, 12)), Warnings: []string{"a <b> | c"}}
@@ -208,7 +269,7 @@ func TestOutcomePrints(t *testing.T) {
 		}
 	}
 	for _, want := range []string{"regression: of 3 figures that gate, 2 worse\n", "x: syncs",
-		"2, now 3 (+50.00 %, threshold 0.20 %): worse", "counts: 2 gate", "CPU: 12 rounds of 3 blocks; a change of less than",
+		"2, now 3 (+50.00 %, threshold 0.20 %): worse", "counts: 2 gate", "CPU: 12 rounds of 3 blocks; nine of ten such runs find a change of ",
 		"warning: a <b> | c"} {
 		if !strings.Contains(table.String(), want) {
 			t.Errorf("no %q in:\n%s", want, table.String())
@@ -333,7 +394,7 @@ func TestProof(t *testing.T) {
 // TestPower: every outcome says what it could have seen.
 func TestPower(t *testing.T) {
 	count := Finding{Figure: "syncs", Gates: true, Verdict: AsBefore, Threshold: .01}
-	timed := Finding{Figure: "CPU", Gates: true, Verdict: AsBefore, Runs: 9, Interval: []float64{-.02, .01}}
+	timed := Finding{Figure: "CPU", Gates: true, Verdict: AsBefore, Runs: 9, Interval: []float64{-.02, .01}, Visible: .03}
 	short := Finding{Figure: "CPU", Gates: true, Verdict: NotSure, Runs: 2}
 	for _, x := range []struct {
 		o    Outcome
@@ -341,7 +402,7 @@ func TestPower(t *testing.T) {
 	}{
 		{Outcome{Counts: []Finding{count}},
 			"counts: 1 gate; the smallest change seen is 0.2 %, 1.0 % of the count that varies most"},
-		{Outcome{Timed: []Finding{timed}}, "CPU: 9 rounds of 3 blocks; a change of less than 2.0 % could not"},
+		{Outcome{Timed: []Finding{timed}}, "CPU: 9 rounds of 3 blocks; nine of ten such runs find a change of 3.0 % in CPU"},
 		{Outcome{Timed: []Finding{short}}, "CPU: 2 rounds of 3 blocks; too few for an interval"},
 	} {
 		if x.o.Conclude(); len(x.o.Power) != 1 || !strings.Contains(x.o.Power[0], x.want) {

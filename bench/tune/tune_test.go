@@ -124,7 +124,7 @@ func TestSearchFindsTheBest(t *testing.T) {
 		}
 		for i, want := range []bool{true, true, false} {
 			if e := o.Effects[i]; e.Measurable != want {
-				t.Errorf("seed %d: %s; measurable %v, want %v", seed, e.Sentence(), e.Measurable, want)
+				t.Errorf("seed %d: %s; measurable %v, want %v", seed, e.Sentence("throughput"), e.Measurable, want)
 			}
 		}
 		if row := o.Confirmation.Row("throughput"); math.Abs(row.Ratio.Center-1/0.94*1.1) > 0.04 {

@@ -21,8 +21,8 @@ const FalseDiscoveries = 0.05
 // vague is a change, as a share: where a larger one may be hidden, nobody can tell.
 const vague = 0.25
 
-// found is how often a change of Visible is found.
-const found = 0.9
+// Found is how often a change of Visible is found.
+const Found = 0.9
 
 // Conclusion is what the primary figures say together.
 type Conclusion struct {
@@ -51,7 +51,8 @@ func Primary(h *results.Header) (out []string) {
 // losses are shares of operations that have no good answer. They are primary wherever there are some.
 var losses = []string{"errors", "unanswered"}
 
-func (row *Row) loss() bool {
+// Loss reports whether a row is of operations that have no good answer.
+func (row *Row) Loss() bool {
 	return slices.ContainsFunc(losses, func(name string) bool {
 		return row.Name == name || strings.HasSuffix(row.Name, " "+name)
 	})
@@ -65,7 +66,7 @@ func (d *Delta) losing(arm func(*Row) (lost, other float64)) *Row {
 	for i := range d.Rows {
 		row := &d.Rows[i]
 		lost, other := arm(row)
-		if row.loss() && lost > other && (lost-other > muchLost || row.P <= 1-Level) {
+		if row.Loss() && lost > other && (lost-other > muchLost || row.P <= 1-Level) {
 			return row
 		}
 	}
@@ -105,7 +106,7 @@ func (d *Delta) conclude(have string, enough func(p float64) int) {
 		}
 	}
 	d.Conclusion = d.judge(primary, have, enough(each))
-	d.Conclusion.Power = power(primary)
+	d.Conclusion.Power = Power(primary)
 }
 
 func (d *Delta) rank(r Row) int {
@@ -115,20 +116,27 @@ func (d *Delta) rank(r Row) int {
 	return 1
 }
 
-// bound works out what the level of the conclusion leaves possible and would have found. A change is found if the
-// interval at that level does not have 1 in it. Its end lies half its width from the estimate, which in nine of ten
-// runs is short of the truth by no more than its standard error allows.
+// bound works out what the level of the conclusion leaves possible and would have found.
 func (row *Row) bound(wrong float64) {
-	far := func(e *Estimate, from float64) float64 {
-		return max(math.Abs(math.Log(e.Interval[0])-from), math.Abs(math.Log(e.Interval[1])-from))
-	}
 	sure := row.interval(wrong)
 	if sure == nil || sure.Interval == nil || sure.Interval[0] <= 0 {
 		return
 	}
-	center := math.Log(sure.Center)
-	row.Within, row.bounded = math.Expm1(far(sure, 0)), true
-	row.Visible = math.Expm1(far(sure, center) + deviations(1-found)*far(row.Ratio, center)/deviations((1-Level)/2))
+	row.Within, row.bounded = math.Expm1(farthest(sure, 0)), true
+	row.Visible = row.VisibleAt(wrong)
+}
+
+// VisibleAt is Visible of a test that finds with a probability of wrong what is not there. It is 0 if that is not known.
+func (row *Row) VisibleAt(wrong float64) float64 {
+	if row.visible == nil {
+		return 0
+	}
+	return math.Expm1(row.visible(wrong))
+}
+
+// farthest returns how far the logarithms of the ends of an interval lie from that of a ratio.
+func farthest(e *Estimate, from float64) float64 {
+	return max(math.Abs(math.Log(e.Interval[0])-from), math.Abs(math.Log(e.Interval[1])-from))
 }
 
 // holm adjusts p-values such that of figures of which none differs one is below a level with that probability at most.
@@ -194,7 +202,7 @@ func (d *Delta) judge(primary []Row, have string, enough int) Conclusion {
 		}
 		vetoed := slices.ContainsFunc(primary, func(r Row) bool { return r.Verdict == Unknown })
 		for i := range d.Rows {
-			if r := &d.Rows[i]; r.Verdict == arm.ahead && !r.loss() {
+			if r := &d.Rows[i]; r.Verdict == arm.ahead && !r.Loss() {
 				r.Verdict, vetoed = Unknown, vetoed || r.Primary
 			}
 		}
@@ -297,10 +305,10 @@ func (row *Row) claim() string {
 	return fmt.Sprintf("%s (%s of %s)", row.Name, Percent(row.Ratio.Center), from)
 }
 
-// power says which changes a run like this one finds.
-func power(primary []Row) string {
+// Power says which changes runs find like that of the rows; "" if that is not known.
+func Power(rows []Row) string {
 	var seen []string
-	for _, r := range primary {
+	for _, r := range rows {
 		if r.Visible > 0 {
 			seen = append(seen, fmt.Sprintf("%s in %s", share(r.Visible), r.Name))
 		}

@@ -170,7 +170,7 @@ func deal(random *rand.Rand, all []Round, rounds int, factor float64) (out []Rou
 func verdictOf(rounds []Round, primary []string) Verdict {
 	keep := func(figures []results.Figure) []results.Figure {
 		return slices.DeleteFunc(slices.Clone(figures), func(f results.Figure) bool {
-			return !slices.Contains(primary, f.Name) && !(&Row{Name: f.Name}).loss()
+			return !slices.Contains(primary, f.Name) && !(&Row{Name: f.Name}).Loss()
 		})
 	}
 	var few []Round

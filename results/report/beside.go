@@ -93,6 +93,13 @@ func beside(subjects []results.ResultFile, m matched) *sideBySide {
 		count("ops/s", func(s *results.OpStats) float64 { return s.PerSecond })
 		count("errors", func(s *results.OpStats) float64 { return float64(s.Errors) })
 		count("unanswered", func(s *results.OpStats) float64 { return float64(s.Unanswered) })
+		row(op, "rate reached", func(s *results.OpStats) (float64, bool, string) {
+			if s.Response == nil || s.Due() == 0 {
+				return 0, false, ""
+			}
+			share := 100 * float64(s.Count) / float64(s.Due())
+			return share, false, results.FigureText(share, "%")
+		})
 		for _, kind := range []string{responseTime, serviceTime} {
 			for _, p := range []struct {
 				name string

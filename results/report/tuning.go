@@ -80,7 +80,7 @@ func TuningHTML(w io.Writer, o *tuning.StudyOutcome) error {
 	for i := range o.Effects {
 		e := &o.Effects[i]
 		rows := o.EffectRows(e)
-		p.Effects = append(p.Effects, shownEffect{i, e.Sentence(), rows})
+		p.Effects = append(p.Effects, shownEffect{i, e.Sentence(o.Plan.Objective.Figure), rows})
 		drawn.Knobs = append(drawn.Knobs, newDrawnKnob(e, o.EffectHeading(), rows))
 	}
 	rows := o.ContenderRows(o.Front)

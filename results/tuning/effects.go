@@ -17,7 +17,8 @@ type Effect struct {
 	Levels []KnobValue `json:"levels"` // of its values, in their order
 	// Measurable reports whether some value differs from the default by more than noise.
 	Measurable bool `json:"measurable"`
-	// Visible is the smallest change, as a share, that could have been told from noise; 0 if there are too few trials.
+	// Visible is the smallest change, as a share, that nine of ten such studies find at each value; 0 if there are too few
+	// trials.
 	Visible float64 `json:"visible,omitempty"`
 	// Cliff is the place between two neighbouring values where the objective changes most, nil if it changes nowhere by
 	// more than noise, or the values have no order.
@@ -157,6 +158,13 @@ func halfWidth(sd float64, freedom, n, among int) float64 {
 	return t * sd / math.Sqrt(float64(n))
 }
 
+// short is by how much the mean of n observations falls short of the truth in one of ten cases, measured by intervals
+// of half that width, which vary from study to study as the standard deviation does.
+func short(sd, half float64, freedom, n int) float64 {
+	return stats.InvCDF(stats.TDist{V: float64(freedom)})(compare.Found) *
+		math.Sqrt(sd*sd/float64(n)+half*half/float64(freedom))
+}
+
 // Effects returns what each knob does on its own.
 func (s *Study) Effects() (out []Effect) {
 	groups := grouped(s.observations(Curves))
@@ -188,7 +196,7 @@ func (s *Study) Effects() (out []Effect) {
 					if !math.IsInf(half, 1) {
 						l.Ratio.Interval = []float64{math.Exp(log - half), math.Exp(log + half)}
 						e.Measurable = e.Measurable || l.Ratio.ExcludesOne()
-						e.Visible = max(e.Visible, math.Expm1(half))
+						e.Visible = max(e.Visible, math.Expm1(half+short(sd, half, freedom, len(g.logs))))
 					}
 					l.Medians = s.medians(trials)
 				}

@@ -136,12 +136,12 @@ func (o *StudyOutcome) Worst() *Circumstance {
 	return worst
 }
 
-// Sentence says what a knob does.
-func (e *Effect) Sentence() string {
+// Sentence says what a knob does to the objective, and what would have been found.
+func (e *Effect) Sentence(objective string) string {
 	name := e.Knob.Setting
 	visible := ""
 	if e.Visible > 0 {
-		visible = "; a change of less than " + percent(e.Visible) + " could not have been told from noise"
+		visible = "; " + compare.Power([]compare.Row{{Name: objective, Visible: e.Visible}})
 	}
 	tried := 0
 	var low, high *KnobValue
@@ -367,7 +367,7 @@ func (o *StudyOutcome) PrintTable(w io.Writer) error {
 	section("each knob on its own, the others at their defaults", rows, 2)
 	b.WriteByte('\n')
 	for i := range o.Effects {
-		b.WriteString(o.Effects[i].Sentence() + "\n")
+		b.WriteString(o.Effects[i].Sentence(o.Plan.Objective.Figure) + "\n")
 	}
 	section("the best of the search", append([][]string{o.ContenderHeading()}, o.ContenderRows(o.Best)...), 1)
 	section("no other configuration is better in all of throughput, p99, write amplification and memory",

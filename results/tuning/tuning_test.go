@@ -3,6 +3,7 @@ package tuning
 import (
 	"bytes"
 	"flag"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -103,7 +104,7 @@ func TestEffects(t *testing.T) {
 	size, bits, prefix := effects[0], effects[1], effects[2]
 	if !size.Measurable || size.Cliff == nil || size.Cliff.From != "8MiB" || size.Cliff.To != "16MiB" ||
 		math.Abs(size.Cliff.Change-1/0.75+1) > 0.05 {
-		t.Errorf("memtable: %s; want the cliff between 8MiB and 16MiB, +33 %%", size.Sentence())
+		t.Errorf("memtable: %s; want the cliff between 8MiB and 16MiB, +33 %%", size.Sentence("throughput"))
 	}
 	for i, want := range []float64{0.7, 0.75, 1, 1.1} {
 		l := size.Levels[i]
@@ -119,10 +120,41 @@ func TestEffects(t *testing.T) {
 		}
 	}
 	if bits.Measurable || bits.Cliff != nil || bits.Visible <= 0 || bits.Visible > 0.1 {
-		t.Errorf("bits: %s", bits.Sentence())
+		t.Errorf("bits: %s", bits.Sentence("throughput"))
 	}
 	if l := prefix.Levels[0]; l.Ratio != nil || !strings.HasPrefix(l.Failure, "cannot boot") || prefix.Measurable {
 		t.Errorf("prefix: %+v", l)
+	}
+}
+
+// TestVisible: nine of ten studies find a change as large as studies say that they would.
+func TestVisible(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 9))
+	const studies, trials, values = 2000, 4, 4
+	draw := func(change float64) (g map[string]*group) {
+		g = map[string]*group{}
+		for i := range values {
+			one := &group{}
+			for range trials {
+				one.logs = append(one.logs, change+.03*random.NormFloat64())
+			}
+			g[fmt.Sprint(i)], change = one, 0
+		}
+		return g
+	}
+	found := 0
+	for range studies {
+		sd, freedom := spread(draw(0))
+		half := halfWidth(sd, freedom, trials, values)
+		now := draw(half + short(sd, half, freedom, trials))
+		sd, freedom = spread(now)
+		if now["0"].mean() > halfWidth(sd, freedom, trials, values) {
+			found++
+		}
+	}
+	t.Logf("%d of %d found", found, studies)
+	if share := float64(found) / studies; share < .86 || share > .94 {
+		t.Errorf("%.3f of the changes were found that nine of ten studies were said to find", share)
 	}
 }
 
