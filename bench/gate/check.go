@@ -306,9 +306,12 @@ func (o *Outcome) Conclude() {
 			continue
 		}
 		seen := fmt.Sprintf("%s: %d rounds of 3 blocks; ", f.Figure, f.Runs)
-		if f.Interval == nil {
+		switch {
+		case f.Interval == nil:
 			seen += "too few for an interval, so no change could have been told from noise"
-		} else {
+		case f.Visible == 0:
+			seen += "too few to say which change such runs find"
+		default:
 			seen += compare.Power([]compare.Row{{Name: f.Figure, Visible: f.Visible}})
 		}
 		o.Power = append(o.Power, seen)

@@ -395,6 +395,7 @@ func TestProof(t *testing.T) {
 func TestPower(t *testing.T) {
 	count := Finding{Figure: "syncs", Gates: true, Verdict: AsBefore, Threshold: .01}
 	timed := Finding{Figure: "CPU", Gates: true, Verdict: AsBefore, Runs: 9, Interval: []float64{-.02, .01}, Visible: .03}
+	some := Finding{Figure: "CPU", Gates: true, Verdict: NotSure, Runs: 5, Interval: []float64{-.02, .01}}
 	short := Finding{Figure: "CPU", Gates: true, Verdict: NotSure, Runs: 2}
 	for _, x := range []struct {
 		o    Outcome
@@ -403,6 +404,7 @@ func TestPower(t *testing.T) {
 		{Outcome{Counts: []Finding{count}},
 			"counts: 1 gate; the smallest change seen is 0.2 %, 1.0 % of the count that varies most"},
 		{Outcome{Timed: []Finding{timed}}, "CPU: 9 rounds of 3 blocks; nine of ten such runs find a change of 3.0 % in CPU"},
+		{Outcome{Timed: []Finding{some}}, "CPU: 5 rounds of 3 blocks; too few to say"},
 		{Outcome{Timed: []Finding{short}}, "CPU: 2 rounds of 3 blocks; too few for an interval"},
 	} {
 		if x.o.Conclude(); len(x.o.Power) != 1 || !strings.Contains(x.o.Power[0], x.want) {
