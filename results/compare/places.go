@@ -356,7 +356,7 @@ func least(turns []turn, level float64) float64 {
 	}
 	from, to := 0.0, most*(1+1e-6)
 	for range 11 { // to a two-thousandth of the range, which is enough for a share of tables
-		if mid := (from + to) / 2; alignedRanks(turns, -mid).upper(quick) > level {
+		if mid := (from + to) / 2; alignedRanks(turns, -mid).upper(quick/5) > level {
 			from = mid
 		} else {
 			to = mid
