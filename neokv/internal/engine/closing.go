@@ -11,10 +11,9 @@ import (
 // errClosing breaks off what Pebble does in the background when the engine closes.
 var errClosing = errors.New("the engine closes")
 
-// closingFS breaks off flushes and compactions when the engine closes. Pebble's Close waits for those under way, and
-// offers no way to end them: one takes seconds of CPU time if it has a large batch to flush, or a level to merge. None is
-// needed, since the write-ahead log and the tables that are there have all data. A flush ends before its next table. A
-// compaction ends with its next read, too.
+// closingFS breaks off flushes and compactions when the engine closes. Pebble's Close waits for those under way and
+// offers no way to end them, and one can take seconds of CPU time. None is needed, since the write-ahead log and the
+// tables that are there have all data. A flush ends before its next table. A compaction ends with its next read, too.
 type closingFS struct {
 	vfs.FS
 	closing atomic.Bool
