@@ -57,9 +57,10 @@ type node interface {
 	Replica(topology.StoreID, topology.RegionID) replica
 }
 
-// replica is what an executor does with a region.Replica.
+// replica is what an executor does with a region.Replica. Await waits for what was proposed: see Pending.WaitUnless.
 type replica interface {
 	Propose(*region.Pending)
+	Await(p *region.Pending, gone <-chan struct{}) bool
 	Read(run *redis.Run, deadline time.Time) error
 	ReadFollowing(run *redis.Run, deadline time.Time) error
 	Watch(keys [][]byte, version uint64, deadline time.Time) (*region.Watch, error)
@@ -74,10 +75,14 @@ type nodeOf struct{ Node }
 
 func (n nodeOf) Replica(s topology.StoreID, r topology.RegionID) replica {
 	if found := n.Node.Replica(s, r); found != nil {
-		return found
+		return runningReplica{found}
 	}
 	return nil
 }
+
+type runningReplica struct{ *region.Replica }
+
+func (runningReplica) Await(p *region.Pending, gone <-chan struct{}) bool { return p.WaitUnless(gone) }
 
 // executor runs the commands of one connection in the regions that have their keys, and appends the replies to out. It
 // knows no connection, socket or session, but what a caller tells.

@@ -347,7 +347,7 @@ func (e *executor) write(parts []*part, now time.Time) bool {
 		switch {
 		case !p.pending.Deadline.After(now):
 			p.pending.Err, p.pending.Lost = region.ErrDeadline, false
-		case !p.pending.WaitUnless(e.closing):
+		case !p.replica.Await(&p.pending, e.closing):
 			return false
 		}
 	}
