@@ -2,6 +2,7 @@ package region
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	sm "github.com/lni/dragonboat/v4/statemachine"
 
 	"neokv.dev/neokv/internal/disk"
+	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
@@ -102,8 +104,8 @@ func (x *rivals) look() {
 	c.state = looking
 	deadline := time.Now().Add(time.Hour)
 	go func() {
-		keys := [][]byte{[]byte("{foo}a"), []byte("{foo}b")}
-		if c.watch, c.err = x.Watch(keys, 0, deadline); c.err == nil {
+		both := [][]byte{[]byte("{foo}a"), []byte("{foo}b")}
+		if c.watch, c.err = x.Watch(both, 0, deadline); c.err == nil {
 			run := redis.Run{Calls: pair("get")}
 			c.err = x.Read(&run, deadline)
 			c.seen = 0
@@ -340,5 +342,179 @@ func TestWatch(t *testing.T) {
 		if found == nil {
 			t.Errorf("seed %d: %s is not found", seed, name)
 		}
+	}
+}
+
+// TestMarks: what makes a mark of an entry fail, in one entry with a unit before the group: as signalModifiedKey in
+// Redis says. Behind an index that is not its base the entry has no effect.
+func TestMarks(t *testing.T) {
+	r := openStill(t, disk.Mem())
+	defer r.close(t)
+	index := uint64(0)
+	apply := func(units, marks []byte, base uint64) {
+		t.Helper()
+		index++
+		entry := entryOf(index)
+		entry.Cmd = append(append(entry.Cmd, units...), marks...)
+		if len(marks) > 0 {
+			entry.Cmd = appendTrailer(entry.Cmd, len(marks), nil, base)
+		}
+		if _, err := r.machine.Update([]sm.Entry{entry}); err != nil || r.fs.Failed() != nil {
+			t.Fatal(err, r.fs.Failed())
+		}
+	}
+	done := func() bool {
+		v := r.o.Engine.NewView()
+		defer v.Close()
+		_, ok, err := v.Get(keys.AppendMetadata(nil, topology.SlotOf([]byte("{foo}done")), []byte("{foo}done")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ok
+	}
+	group := appendGroup(nil, redis.GroupExec, 1, []redis.Call{{Args: words("set {foo}done 1")}})
+	for _, x := range []struct {
+		before, unit string
+		live, dirty  bool
+		late, want   bool
+	}{
+		{"set {foo}k 1", "get-nothing", true, false, false, true},
+		{"set {foo}k 1", "set {foo}k 1", true, false, false, false},
+		{"set {foo}k 1", "set {foo}other 1", true, false, false, true},
+		{"set {foo}k 1", "expire {foo}k 1000", true, false, false, false},
+		{"set {foo}k 1", "persist {foo}k", true, false, false, true},
+		{"set {foo}k 1", "del {foo}k", true, false, false, false},
+		{"del {foo}k", "del {foo}k", false, false, false, true},
+		{"del {foo}k", "set {foo}k 1", false, false, false, false},
+		{"hset {foo}k f v", "hset {foo}k f v", true, false, false, false},
+		{"zadd {foo}k 1 m", "zadd {foo}k 1 m", true, false, false, true},
+		{"set {foo}k 1", "flushall", true, false, false, false},
+		{"del {foo}k", "flushall", false, false, false, true},
+		{"set {foo}k 1 px 1", "get-nothing", true, false, false, false}, // the next entry is 1 ms later
+		{"set {foo}k 1 px 1", "get-nothing", false, false, false, true},
+		{"set {foo}k 1 px 1", "set {foo}k 2", false, false, false, false},
+		{"set {foo}k 1", "get-nothing", true, true, false, false},
+		{"set {foo}k 1", "get-nothing", true, false, true, false},
+	} {
+		apply(appendCall(appendCall(nil, &redis.Call{Args: words("flushall")}), &redis.Call{Args: words(x.before)}), nil, 0)
+		var units []byte
+		if x.unit != "get-nothing" {
+			units = appendCall(units, &redis.Call{Args: words(x.unit)})
+		}
+		base := index
+		if x.late {
+			base--
+		}
+		refused := r.counters.RefusedEntries.Load()
+		apply(append(units, group...), appendMark(nil, "{foo}k", x.live, x.dirty), base)
+		if got := done(); got != x.want || (r.counters.RefusedEntries.Load() > refused) != x.late {
+			t.Errorf("%q, then %q: live %v, dirty %v, late %v: the group had an effect: %v", x.before, x.unit, x.live,
+				x.dirty, x.late, got)
+		}
+	}
+}
+
+// TestFormPacksUnits: a group is never cut, and what is too large as a whole is refused as a whole.
+func TestFormPacksUnits(t *testing.T) {
+	r := queued(settings.RaftKnobs{BatchMaxOps: 10, BatchMaxBytes: 1 << 20})
+	r.servingTerm.Store(1)
+	p := pending(30, 1)
+	p.Run.Groups = []redis.Group{{From: 4, To: 12, Kind: redis.GroupExec}, {From: 12, To: 27, Kind: redis.GroupExec}}
+	r.proposer.queue = []*Pending{p}
+	for i, want := range []int{4, 8, 15, 3} {
+		b := r.proposer.form()
+		if b == nil || b.commands != want {
+			t.Fatalf("proposal %d: %+v; want %d commands", i, b, want)
+		}
+		r.proposer.finish(b, nil)
+	}
+	large := pending(3, maxEntryBytes/2)
+	large.Run.Calls[0] = call("SET", "k", "v")
+	large.Run.Groups = []redis.Group{{From: 1, To: 3, Kind: redis.GroupExec}}
+	r.proposer.queue = []*Pending{large}
+	r.proposer.finish(r.proposer.form(), nil)
+	b := r.proposer.form()
+	if !errors.Is(b.tooLarge, ErrTooLarge) || b.commands != 2 || len(b.buf) > entryHeaderBytes {
+		t.Errorf("two calls of 32 MiB in a group: %v, %d commands, %d bytes", b.tooLarge, b.commands, len(b.buf))
+	}
+	many := &redis.Run{Groups: []redis.Group{{To: 40, Kind: redis.GroupExec}}}
+	for range 40 {
+		many.Calls = append(many.Calls, *writesMuch())
+	}
+	b2 := &Pending{Run: many}
+	if calls, _, _, bytes := b2.unit(); !errors.Is(tooLarge(calls, bytes), ErrTooLarge) ||
+		tooLarge(calls[:1], callBytes(&calls[0])) != nil {
+		t.Errorf("40 calls that write 10 MiB each: %v, one of them: %v", tooLarge(calls, bytes), tooLarge(calls[:1], bytes))
+	}
+}
+
+// writesMuch is a call of 100 KB that may write 10 MiB: many elements under a long key.
+func writesMuch() *redis.Call {
+	args := [][]byte{[]byte("rpush"), make([]byte, 100<<10)}
+	for range 50 {
+		args = append(args, []byte("e"))
+	}
+	return &redis.Call{Command: redis.Lookup(args[0]), Args: args}
+}
+
+// TestExactIsAlone: with several places, a transaction that watches waits until no other proposal is open, and no other
+// is formed while it is. A watch of another replica, of an earlier term or one that is closed answers it at once. An entry
+// that came too late brings its runs back, in order.
+func TestExactIsAlone(t *testing.T) {
+	r := queued(settings.RaftKnobs{MaxInflight: 0, BatchMaxOps: 2, BatchMaxBytes: 1 << 20})
+	r.servingTerm.Store(5)
+	x := &r.proposer
+	watch := func(table *watches, term uint64) *Watch {
+		w := &Watch{table: table, term: term, keys: []string{"k"}, live: []bool{true}, markBytes: 7}
+		if err := table.add(w, time.Now().Add(time.Hour), nil, false); err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	transaction := func(w *Watch) *Pending {
+		p := pending(1, 1)
+		p.Run.Groups, p.Watches = []redis.Group{{To: 1, Kind: redis.GroupExec}}, []*Watch{w}
+		return p
+	}
+	plain, exact, behind := pending(2, 1), transaction(watch(&r.watches, 5)), pending(1, 1)
+	x.queue = []*Pending{plain, exact, behind}
+	first := x.form()
+	if first == nil || first.commands != 2 || x.form() != nil {
+		t.Fatalf("the first proposal is %+v, or another is formed beside it", first)
+	}
+	x.finish(first, nil)
+	second := x.form()
+	if second == nil || len(second.watches) != 1 || len(second.parts) != 2 {
+		t.Fatalf("the exact proposal is %+v", second)
+	}
+	later := pending(1, 1)
+	if x.queue = append(x.queue, later); x.form() != nil {
+		t.Error("a proposal is formed beside an exact one")
+	}
+	x.finish(second, ErrBase)
+	if !slices.Equal(x.queue, []*Pending{exact, behind, later}) || exact.next+behind.next != 0 {
+		t.Errorf("%d runs wait behind an entry that came too late", len(x.queue))
+	}
+	x.queue = nil
+	closed := watch(&r.watches, 5)
+	closed.Close()
+	closed.Close()
+	other := queued(settings.RaftKnobs{})
+	for name, w := range map[string]*Watch{
+		"closed": closed, "of an earlier term": watch(&r.watches, 4), "another's": watch(&other.watches, 5),
+	} {
+		p := transaction(w)
+		x.queue = []*Pending{p}
+		if b := x.form(); b != nil || len(p.done) != 1 || p.Err != nil || len(p.Run.Dropped) != 1 ||
+			len(p.Run.Ends) != 1 {
+			t.Errorf("a watch %s: %+v, %+v", name, b, p)
+		}
+	}
+	if r.watches.drop(); len(r.watches.of) != 0 || r.watches.open.Load() != 0 || !exact.Watches[0].Dirty() {
+		t.Error("watches are left")
+	}
+	exact.Watches[0].Close()
+	if r.watches.open.Load() != 0 {
+		t.Error("a watch that was dropped counts when it is closed")
 	}
 }
