@@ -145,7 +145,7 @@ func TestEffectsAreRedis(t *testing.T) {
 						keys = append(keys, args[at])
 					}
 				}
-				if row.Everywhere {
+				if row.How == HowEverywhere {
 					keys = [][]byte{[]byte("{t}a"), []byte("{t}b"), []byte("{t}hash1"), []byte("{t}zset2"), []byte("{t}nobody")}
 				}
 			}

@@ -386,6 +386,10 @@ func (r fakeReplica) Sampler() *schedule.SlotSampler { return nil }
 func (r fakeReplica) KeyChanges() uint64             { return 0 }
 func (r fakeReplica) OldestRead() time.Duration      { return 0 }
 
+func (r fakeReplica) Watch([][]byte, uint64, time.Time) (*region.Watch, error) {
+	panic("no scenario watches keys")
+}
+
 // take notes what a run has, and returns how the region answers it.
 func (r fakeReplica) take(how string, run *redis.Run) answer {
 	calls := make([]string, len(run.Calls))
