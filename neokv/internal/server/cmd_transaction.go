@@ -137,6 +137,9 @@ func (c *conn) execute(exec *command) {
 		c.out.NullArray()
 		return
 	}
+	if len(u.calls) < len(cmds) { // the others use the executor, too
+		u.ends, u.buf = slices.Clone(u.ends), slices.Clone(u.buf)
+	}
 	c.out.Array(len(cmds))
 	for i := range cmds {
 		at := len(c.out.Buf)
