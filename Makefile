@@ -8,7 +8,7 @@ STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 EXPLORE = 60s
 FUZZ = 3s
 
-# Tests that take all of the machine: beside them leaders would not be heard in time.
+# Tests that take all of the machine: beside them leaders would not be heard in time. Two of their cases run at once.
 ALONE = ^(TestLargeCases|TestClientsThatDoNotRead)$$
 
 # The packages whose tests take longest come first, so that no core waits for them in the end.
@@ -26,7 +26,7 @@ vet staticcheck systems: export GOGC = 400
 # vet looks at all that go test would look at again, in packages of other modules, too.
 test: redis-server chromium vet staticcheck systems
 	go test -vet=off -tags redisserver,chromium -timeout 20m -skip '$(ALONE)' $(LONG) ./...
-	go test -vet=off -timeout 20m -run '$(ALONE)' ./cmd/neokv
+	go test -vet=off -tags redisserver,chromium -timeout 20m -parallel 2 -run '$(ALONE)' ./cmd/neokv
 
 # The tests that compare replies with a real Redis have the tag redisserver.
 redis-server:

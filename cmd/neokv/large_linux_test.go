@@ -29,7 +29,7 @@ import (
 //
 //	go test ./cmd/neokv -run TestLargeCalls -large.time=30s                           fresh seed; make explore does it
 //	go test ./cmd/neokv -run TestLargeCalls -large.seed=7 -large.time=1h -timeout=2h  a seed, for long
-//	go test ./cmd/neokv -run TestLargeCases -large.scale=10 -timeout=2h               collections of millions
+//	go test ./cmd/neokv -run TestLargeCases -large.scale=10 -timeout=2h -parallel=1   collections of millions
 //
 // Linux tells how much memory a process holds; a race build holds several times as much.
 var (
@@ -337,6 +337,7 @@ func TestLargeCases(t *testing.T) {
 		{"SUNIONSTORE", sets, repeated(8, strings.ReplaceAll(union, " d", " {d}")), ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()                                               // a process waits for its disk a third of the time
 			l := startLimited(t, "--set", "redis.leaderless_wait=60s") // a busy machine is not what is looked for
 			begin := time.Now()
 			run := func(calls []forms.Call, want string) {
