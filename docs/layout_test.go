@@ -29,6 +29,8 @@ var (
 	}
 	emulator = []string{
 		"neokv/internal/chat", // a load that checks itself, on any database: it knows nothing of this one
+		"neokv/internal/lua/vm", // Lua 5.1, which knows nothing of this program
+		"neokv/internal/lua",    // the scripts of EVAL, which know nothing of keys and commands
 		"neokv/internal/topology",
 		"neokv/internal/schedule", // when regions split and merge: a pure function of what is known
 		"neokv/internal/keys",
