@@ -106,8 +106,6 @@ func (s *server) Call(reply []byte, args [][]byte, protocol int) []byte {
 
 func (s *server) Log(int, string) {}
 
-var testLimits = Limits{Steps: 1e9, Bytes: 1 << 30}
-
 // pair runs scripts on a real redis-server and here.
 type pair struct {
 	t          testing.TB

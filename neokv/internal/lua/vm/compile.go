@@ -43,6 +43,7 @@ const (
 	maxUpvalues = 60
 	maxStack    = 250
 	maxNesting  = 200
+	maxWork     = 1 << 24 // of our own
 )
 
 // Compile compiles a chunk. name is its source: "@user_script". An error is a *SyntaxError.
@@ -73,6 +74,7 @@ type compiler struct {
 	f       *function
 	source  string
 	nesting int
+	work    int
 }
 
 // function is a function under way.
@@ -236,6 +238,7 @@ func (c *compiler) lookUp(f *function, name string, base bool) (expression, bool
 	if f == nil {
 		return expression{}, false
 	}
+	c.spend(len(f.active) + len(f.upvalues))
 	for r := len(f.active) - 1; r >= 0; r-- {
 		if f.p.locals[f.active[r]].name == name {
 			if !base {
@@ -387,11 +390,29 @@ func (c *compiler) join(list *int, other int) {
 	case *list == noJump:
 		*list = other
 	default:
-		last := *list
-		for next := c.target(last); next != noJump; next = c.target(last) {
-			last = next
+		// The end of the shorter list is linked to the longer one, so that no chain of operators takes time squared.
+		a, b := *list, other
+		for {
+			nextA, nextB := c.target(a), c.target(b)
+			if nextA == noJump {
+				c.aim(a, other)
+				return
+			}
+			if nextB == noJump {
+				c.aim(b, *list)
+				*list = other
+				return
+			}
+			a, b = nextA, nextB
+			c.spend(1)
 		}
-		c.aim(last, other)
+	}
+}
+
+// spend bounds what names and jumps cost that a text has many of, within functions within each other.
+func (c *compiler) spend(work int) {
+	if c.work += work; c.work > maxWork {
+		c.fail("chunk is too complex", 0)
 	}
 }
 

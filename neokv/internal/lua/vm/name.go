@@ -82,6 +82,7 @@ func (L *LState) typeError(reg int, v LValue, operation string) {
 			reg -= f.base
 		}
 		if reg >= 0 && reg < constantBit {
+			L.g.charge(f.pc>>4, 0)
 			if kind, name := f.fn.proto.nameOf(reg, f.pc-1); kind != "" {
 				L.runtimeError("attempt to %s %s '%s' (a %s value)", operation, kind, name, v.Type())
 			}
@@ -110,6 +111,7 @@ func (L *LState) functionName(i int) (kind, name string) {
 	}
 	switch in := p.code[caller.pc-1]; in.op() {
 	case opCall, opTailCall, opTForLoop:
+		L.g.charge(caller.pc>>4, 0)
 		return p.nameOf(in.a(), caller.pc-1)
 	}
 	return "", ""
