@@ -228,7 +228,8 @@ func TestSameCounts(t *testing.T) {
 		b := NewState()
 		second, err2 := b.Run(nil, run)
 		if string(first) != string(second) || fmt.Sprint(err1) != fmt.Sprint(err2) || a.Left() != b.Left() {
-			t.Fatalf("seed %d: %s: %q %v %+v, then %q %v %+v", seed, text, first, err1, a.Left(), second, err2, b.Left())
+			t.Fatalf("seed %d: %s: %q %v %+v, then %q %v %+v", seed, text, first, err1, a.Left(), second, err2,
+				b.Left())
 		}
 		var internal *InternalError
 		if errors.As(err1, &internal) {

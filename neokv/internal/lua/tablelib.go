@@ -239,8 +239,12 @@ var mathFunctions = []named{
 	{"tanh", math1(vm.Tanh)},
 }
 
+// mathSteps is charged for a function that the processor does not have.
+const mathSteps = 20
+
 func math1(f func(float64) float64) vm.LGFunction {
 	return func(L *vm.LState) int {
+		L.Charge(mathSteps, 0)
 		L.PushNumber(f(float64(L.CheckNumber(1))))
 		return 1
 	}
@@ -248,6 +252,7 @@ func math1(f func(float64) float64) vm.LGFunction {
 
 func math2(f func(a, b float64) float64) vm.LGFunction {
 	return func(L *vm.LState) int {
+		L.Charge(mathSteps, 0)
 		L.PushNumber(f(float64(L.CheckNumber(1)), float64(L.CheckNumber(2))))
 		return 1
 	}

@@ -768,7 +768,8 @@ const unaryBinds = 8
 var operators = map[token]operator{
 	'+': {opAdd, 6, 6}, '-': {opSub, 6, 6}, '*': {opMul, 7, 7}, '/': {opDiv, 7, 7}, '%': {opMod, 7, 7},
 	'^': {opPow, 10, 9}, tkConcat: {opConcat, 5, 4},
-	tkNe: {opEq, 3, 3}, tkEq: {opEq, 3, 3}, '<': {opLt, 3, 3}, tkLe: {opLe, 3, 3}, '>': {opLt, 3, 3}, tkGe: {opLe, 3, 3},
+	tkNe: {opEq, 3, 3}, tkEq: {opEq, 3, 3},
+	'<': {opLt, 3, 3}, tkLe: {opLe, 3, 3}, '>': {opLt, 3, 3}, tkGe: {opLe, 3, 3},
 	tkAnd: {0, 2, 2}, tkOr: {0, 1, 1},
 }
 

@@ -117,6 +117,9 @@ newFrame:
 						n = x * y
 					case opDiv:
 						n = x / y
+					case opPow:
+						g.charge(20, 0)
+						n = LNumber(Pow(float64(x), float64(y)))
 					default:
 						n = LNumber(arith(i.op(), float64(x), float64(y)))
 					}
