@@ -49,7 +49,7 @@ func stringFormat(L *vm.LState) int {
 		i = next + 1
 		switch c {
 		case 'c':
-			s := v.pad([]byte{byte(L.CheckInt64(arg))}, false)
+			s := v.pad([]byte{charC(float64(L.CheckNumber(arg)))}, false)
 			// C adds what it printed up to a zero byte.
 			add(upToZero(s))
 		case 'd', 'i':
@@ -91,6 +91,15 @@ func upToZero(s []byte) []byte {
 		}
 	}
 	return s
+}
+
+// charC converts as gcc does on x86-64: to an int of 32 bits, the least one for what is out of range, whose low byte
+// is 0.
+func charC(f float64) byte {
+	if f > math.MinInt32-1 && f < math.MaxInt32+1 {
+		return byte(int32(f))
+	}
+	return 0
 }
 
 // uint64C converts as gcc does on x86-64: what is negative wraps.

@@ -553,13 +553,13 @@ func stringGmatch(L *vm.LState) int {
 
 func stringGsub(L *vm.LState) int {
 	s, p := L.CheckString(1), L.CheckString(2)
+	most := L.OptInt(4, len(s)+1)
 	with := L.Get(3)
 	switch with.(type) {
 	case vm.LString, vm.LNumber, *vm.LFunction, *vm.LTable:
 	default:
 		L.ArgError(3, "string/function/table expected")
 	}
-	most := L.OptInt(4, len(s)+1)
 	m := newMatcher(L, s, p)
 	anchor := 0
 	if m.at(0) == '^' {

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// The functions of Go's package math differ in their last bit from one kind of processor to another: some are written in
-// assembly, and the compiler may fuse a product and a sum. Here they are computed to some 100 bits as sums of two
+// The functions of Go's package math differ in their last bit from one kind of processor to another: some are written
+// in assembly, and the compiler may fuse a product and a sum. Here they are computed to some 100 bits as sums of two
 // doubles and rounded once, so they are the same everywhere, and nearly always those of glibc, which rounds almost as
 // well. T. J. Dekker, "A floating-point technique for extending the available precision", 1971.
 
