@@ -13,7 +13,6 @@ type verb struct {
 	minus, plus, space, alternate, zero bool
 
 	width, precision int // precision -1: none
-	text             string
 }
 
 func stringFormat(L *vm.LState) int {

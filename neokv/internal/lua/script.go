@@ -49,6 +49,11 @@ func SHA1(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
+// refuse is an error with a text of Redis.
+func refuse(format string, args ...any) error {
+	return &vm.SyntaxError{Message: fmt.Sprintf(format, args...)}
+}
+
 // Compile compiles a script. The error is the text of Redis's reply, without its code ERR.
 func Compile(text string) (*Script, error) {
 	flags, body, err := shebang(text)
@@ -57,7 +62,7 @@ func Compile(text string) (*Script, error) {
 	}
 	p, err := vm.Compile(body, "@user_script")
 	if err != nil {
-		return nil, fmt.Errorf("Error compiling script (new function): %w", err)
+		return nil, refuse("Error compiling script (new function): %v", err)
 	}
 	return &Script{SHA: SHA1(text), Text: text, Flags: flags, proto: p}, nil
 }
@@ -69,17 +74,17 @@ func shebang(text string) (Flags, string, error) {
 	}
 	end := strings.IndexByte(text, '\n')
 	if end < 0 {
-		return 0, "", fmt.Errorf("Invalid script shebang")
+		return 0, "", refuse("Invalid script shebang")
 	}
 	parts := strings.Fields(text[:end])
 	if parts[0] != "#!lua" {
-		return 0, "", fmt.Errorf("Unexpected engine in script shebang: %s", parts[0])
+		return 0, "", refuse("Unexpected engine in script shebang: %s", parts[0])
 	}
 	flags := Shebang
 	for _, part := range parts[1:] {
 		list, ok := strings.CutPrefix(part, "flags=")
 		if !ok {
-			return 0, "", fmt.Errorf("Unknown lua shebang option: %s", part)
+			return 0, "", refuse("Unknown lua shebang option: %s", part)
 		}
 		if list == "" {
 			continue
@@ -87,7 +92,7 @@ func shebang(text string) (Flags, string, error) {
 		for _, name := range strings.Split(list, ",") {
 			flag, ok := flagNames[name]
 			if !ok {
-				return 0, "", fmt.Errorf("Unexpected flag in script shebang: %s", name)
+				return 0, "", refuse("Unexpected flag in script shebang: %s", name)
 			}
 			flags |= flag
 		}

@@ -284,7 +284,7 @@ func randomExpression(r *rand.Rand, depth int) string {
 	case 4:
 		return fmt.Sprintf("t[%s]", e())
 	case 5:
-		return fmt.Sprintf("t.x")
+		return "t.x"
 	case 6:
 		return fmt.Sprintf("{%s, %s, x = %s, [%s or 1] = %s, f(%s)}", e(), e(), e(), e(), e(), e())
 	case 7:

@@ -41,7 +41,6 @@ type global struct {
 	ids          uint64
 	goCalls      int
 	stringMeta   *LTable
-	events       [eventCount]LValue
 	main         *LState
 	current      *LState
 }
@@ -668,11 +667,16 @@ func (L *LState) RaiseError(format string, args ...any) {
 	L.Throw(LString(L.Where(1) + fmt.Sprintf(format, args...)))
 }
 
+// errorSteps is what it takes to raise an error and to catch it.
+const errorSteps = 50
+
 // Throw raises a value.
 func (L *LState) Throw(v LValue) {
+	size := 0
 	if s, ok := v.(LString); ok {
-		L.g.charge(0, len(s))
+		size = len(s)
 	}
+	L.g.charge(errorSteps, size)
 	panic(&LuaError{Value: v})
 }
 

@@ -178,8 +178,5 @@ func Number(f float64) LValue {
 	return LNumber(f)
 }
 
-// rawEqual compares without metamethods.
-func rawEqual(a, b LValue) bool { return a == b }
-
 // Bytes are those of a string, which nobody may change.
 func Bytes(s LString) []byte { return unsafe.Slice(unsafe.StringData(string(s)), len(s)) }
