@@ -243,7 +243,7 @@ func TestRandomScriptsAreThoseOfRedis(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	p := newPair(t, 2)
 	p.limits = Limits{Steps: 1e6, Bytes: 1 << 24} // some have no end
-	kinds := []func(*rand.Rand) string{randomPattern, randomFormat, randomNumber, randomTable, randomOperations}
+	kinds := []func(*rand.Rand) string{patternScript, formatScript, numberScript, tableScript, failingScript}
 	for range 4000 {
 		text := kinds[r.IntN(len(kinds))](r)
 		if want, got := p.compare(text); !bytes.Equal(want, got) {
@@ -265,7 +265,7 @@ func some(r *rand.Rand, most int, make func() string) string {
 	return b.String()
 }
 
-func randomPattern(r *rand.Rand) string {
+func patternScript(r *rand.Rand) string {
 	const items = `a b . %a %d %s %w %A %u %p %x [ab] [^a] [a-c] [%a_] []] [^%s] ( ) () %1 %2 %b() %bab %f[%a] %f[^a] ` +
 		`%. %% - $ ^ %z [ %`
 	pattern := pick(r, "", "", "^") + some(r, 6, func() string {
@@ -284,7 +284,7 @@ func randomPattern(r *rand.Rand) string {
 	return show + "string." + fmt.Sprintf(call, subject, pattern) + ")"
 }
 
-func randomFormat(r *rand.Rand) string {
+func formatScript(r *rand.Rand) string {
 	verb := func() string {
 		return "%" + some(r, 2, func() string { return pick(r, "-", "+", " ", "#", "0") }) +
 			pick(r, "", "", strconv.Itoa(r.IntN(30))) + pick(r, "", "", "."+strconv.Itoa(r.IntN(20)), ".") +
@@ -309,14 +309,14 @@ func literal(r *rand.Rand) string {
 	return strconv.FormatFloat((r.Float64()-0.5)*math.Pow(10, float64(r.IntN(30)-10)), 'g', 1+r.IntN(17), 64)
 }
 
-func randomNumber(r *rand.Rand) string {
+func numberScript(r *rand.Rand) string {
 	text := some(r, 8, func() string { return pick(r, " ", word(r, "0 1 7 9 f a z . e E x 0x - + p inf nan _")) })
 	return show + fmt.Sprintf("tonumber('%s'), tonumber('%s', %d), %s .. '', tostring(%s), %s + '%s')",
 		text, text, 2+r.IntN(36), literal(r), literal(r), literal(r), strings.TrimSpace(text))
 }
 
-// randomTable makes and unmakes entries, and shows the order of what is left.
-func randomTable(r *rand.Rand) string {
+// tableScript makes and unmakes entries, and shows the order of what is left.
+func tableScript(r *rand.Rand) string {
 	var b strings.Builder
 	fields := some(r, 5, func() string { return pick(r, "1,", "nil,", "x = 1,", "[3] = 2,", "y = 2;") })
 	fmt.Fprintf(&b, "local t, r = {%s}, {}\n", fields)
@@ -332,8 +332,8 @@ func randomTable(r *rand.Rand) string {
 	return b.String() + "for k, v in pairs(t) do r[#r + 1] = tostring(k) .. '=' .. tostring(v) end\nreturn r"
 }
 
-// randomOperations are scripts that mostly fail, each somewhere else.
-func randomOperations(r *rand.Rand) string {
+// failingScript is one that mostly fails, each somewhere else.
+func failingScript(r *rand.Rand) string {
 	text := randomScript(r)
 	return text[:strings.LastIndex(text, "return {")] + "if type(a) == 'table' then a = 'table' end\n" +
 		"return {tostring(a):sub(1, 8), tostring(b):sub(1, 8), #t, #s}"
