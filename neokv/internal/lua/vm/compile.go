@@ -1638,7 +1638,7 @@ func arith(op opcode, a, b float64) float64 {
 	case opMod:
 		r = float64(a - float64(math.Floor(float64(a/b))*b))
 	case opPow:
-		r = Pow(a, b)
+		return Pow(a, b)
 	}
 	if r != r {
 		return nan(a, b)

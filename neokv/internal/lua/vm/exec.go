@@ -117,9 +117,10 @@ newFrame:
 						n = x * y
 					case opDiv:
 						n = x / y
-					case opPow:
+					case opPow: // its NaNs have signs of their own
 						g.charge(20, 0)
-						n = LNumber(Pow(float64(x), float64(y)))
+						r[a] = Number(Pow(float64(x), float64(y)))
+						continue
 					default:
 						n = LNumber(arith(i.op(), float64(x), float64(y)))
 					}

@@ -129,6 +129,14 @@ func expParts(y double) (r double, k int) {
 // Pow is a to the power of b.
 func Pow(a, b float64) float64 {
 	switch {
+	case a != a && b == b && b != 0:
+		// As in glibc, an odd power takes the sign away.
+		if !math.IsInf(b, 0) && math.Abs(math.Mod(b, 2)) == 1 {
+			return math.Copysign(a, 1)
+		}
+		return a
+	case b != b && a != 1:
+		return nan(a, b)
 	case b == 1 || a == 1 || a == 0 || b == 0 || a != a || b != b || math.IsInf(a, 0) || math.IsInf(b, 0):
 		return math.Pow(a, b) // Go has cases for these, and computes nothing
 	case b == 2:
