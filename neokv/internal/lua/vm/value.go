@@ -94,10 +94,17 @@ func (b LBool) String() string {
 
 // Redis prints an address. Here it is a number that counts up from the beginning of a run, alike on all replicas.
 func (f *LFunction) String() string   { return named("function", f.id) }
-func (u *LUserData) String() string   { return named("userdata", u.id) }
 func (L *LState) String() string      { return named("thread", L.id) }
 func (t *LTable) String() string      { return named("table", t.id) }
 func named(t string, n uint64) string { return fmt.Sprintf("%s: 0x%012x", t, n) }
+
+// String of one that no state made is that of C's NULL.
+func (u *LUserData) String() string {
+	if u.id == 0 {
+		return "userdata: (nil)"
+	}
+	return named("userdata", u.id)
+}
 
 // IsGo says that the function belongs to a library.
 func (f *LFunction) IsGo() bool { return f.Go != nil }
