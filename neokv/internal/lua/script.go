@@ -165,6 +165,7 @@ func (s *State) open() {
 	m.RawSetString("huge", vm.LNumber(math.Inf(1)))
 	fill(L, m, []named{{"random", s.random.random}, {"randomseed", s.random.randomSeed}})
 	s.openRedis()
+	s.openLibraries()
 	meta := L.NewTable()
 	meta.RawSetString("__index", strings)
 	L.SetStringMetatable(meta)
