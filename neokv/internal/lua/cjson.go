@@ -230,7 +230,6 @@ func (e *encoder) table(t *vm.LTable, depth int32, slots int) {
 	}
 	e.L.Charge(1, 3)
 	if n := e.arrayLength(t); n > 0 {
-		e.L.Charge(int(n/8), int(n))
 		e.out = append(e.out, '[')
 		for i := range int(n) {
 			if i > 0 {

@@ -439,8 +439,8 @@ func randomMessage(r *rand.Rand) string {
 func randomFormat(r *rand.Rand) (format string) {
 	for range r.IntN(8) {
 		format += []string{"b", "B", "h", "H", "i", "I", "l", "L", "T", "f", "d", "x", "c", "s", " ", "<", ">", "!",
-			"z", "$", "c0", "c3", "i3", "i16", "I32", "!4", "!1", "!3", "Bc0", "i9", "I17", "c4294967296", "i33", "\xff",
-			"i0", "!0"}[r.IntN(36)]
+			"z", "$", "c0", "c3", "i3", "i16", "I32", "!4", "!1", "!3", "Bc0", "i9", "I17", "c4294967296", "i33",
+			"\xff", "i0", "!0"}[r.IntN(36)]
 	}
 	return format
 }
