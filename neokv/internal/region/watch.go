@@ -1,7 +1,6 @@
 package region
 
 import (
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,6 +27,7 @@ type Watch struct {
 	table     *watches
 	term      uint64 // in which the replica serves
 	keys      []string
+	places    []int  // where the keys are in their lists of the table; guarded by the table's mutex
 	live      []bool // as the client may have seen the keys; guarded by the table's mutex until Replica.Watch returns
 	markBytes int    // a bound of what appendMarks appends
 	closed    bool   // it is not in the table; guarded by the table's mutex
@@ -68,9 +68,9 @@ func WatchBytes(keys [][]byte) int {
 	return watchBytes(len(keys), n)
 }
 
-// watchBytes: of a key there is a string, which is its bytes and 16 more, a bool, and an entry of the map, of which up to
-// half are empty, with a slice of watchers.
-func watchBytes(keys, bytes int) int { return 128 + bytes + keys*192 }
+// watchBytes: of a key there is a string, which is its bytes and 16 more, a bool, a place, and an entry of the map, of
+// which up to half are empty, with a slice of watchers.
+func watchBytes(keys, bytes int) int { return 128 + bytes + keys*200 }
 
 // Watch begins to watch keys at this replica, which must lead. The keys were routed by bounds of a version, 0 for any.
 // A read of the caller that begins after Watch sees every change that does not make the watch dirty. The errors are
@@ -80,7 +80,8 @@ func (r *Replica) Watch(keys [][]byte, version uint64, deadline time.Time) (*Wat
 	if term == 0 {
 		return nil, ErrNotLeader
 	}
-	w := &Watch{table: &r.watches, term: term, keys: make([]string, len(keys)), live: make([]bool, len(keys))}
+	w := &Watch{table: &r.watches, term: term, keys: make([]string, len(keys)), live: make([]bool, len(keys)),
+		places: make([]int, len(keys))}
 	run := redis.Run{Version: version, Calls: make([]redis.Call, len(keys))}
 	exists := []byte("exists")
 	row := redis.Lookup(exists)
@@ -140,9 +141,10 @@ func (t *watches) close(w *Watch) {
 	t.open.Add(-1)
 	for i, key := range w.keys {
 		all := t.of[key]
-		at := slices.Index(all, watcher{w, i})
-		last := len(all) - 1
-		all[at], all[last] = all[last], watcher{}
+		at, last := w.places[i], len(all)-1
+		moved := all[last]
+		moved.places[moved.at] = at
+		all[at], all[last] = moved, watcher{}
 		if t.of[key] = all[:last]; last == 0 {
 			delete(t.of, key)
 		}
@@ -157,6 +159,7 @@ func (t *watches) add(w *Watch, deadline time.Time, stop <-chan struct{}, deafTo
 		t.of = make(map[string][]watcher)
 	}
 	for i, key := range w.keys {
+		w.places[i] = len(t.of[key])
 		t.of[key] = append(t.of[key], watcher{w, i})
 	}
 	t.open.Add(1)
