@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"time"
+	"unsafe"
 
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/region"
@@ -69,7 +70,7 @@ func runWatch(c *conn, args [][]byte) {
 type watched struct {
 	all   []*region.Watch
 	key   []byte // one of the keys
-	slots []topology.Slot
+	slots []topology.Slot // of the keys, some of them more than once
 	bytes int
 }
 
@@ -79,7 +80,7 @@ func (x *watched) add(w *region.Watch, names [][]byte) {
 		x.key = bytes.Clone(names[0])
 	}
 	for _, k := range names {
-		if slot := topology.SlotOf(k); !slices.Contains(x.slots, slot) {
+		if slot, n := topology.SlotOf(k), len(x.slots); n == 0 || x.slots[n-1] != slot {
 			x.slots = append(x.slots, slot)
 		}
 	}
@@ -118,16 +119,22 @@ func (c *conn) enqueue(cmd *command) {
 	c.answered(cmd, start, false)
 }
 
+// executeBytes is how much memory a queued command takes besides, while EXEC runs it.
+const executeBytes = cmdBytes + 3*int64(unsafe.Sizeof(redis.Call{}))
+
 // execute runs the queued commands: EXEC.
 func (c *conn) execute(exec *command) {
 	start := len(c.out.Buf)
-	exec.executed = !c.session.Silent()
 	queued := c.session.Queued().Commands
+	defer c.endTransaction()
+	if n := int64(len(queued)) * executeBytes; n > freeRoom && !c.hold(n) {
+		c.closing = true
+		return
+	}
 	cmds := make([]command, len(queued))
 	for i := range queued {
 		cmds[i] = c.classify(queued[i].Args)
 	}
-	defer c.endTransaction()
 	u, ran := c.exec.transact(cmds, &c.watched)
 	if !ran {
 		c.answered(exec, start, false)
@@ -137,10 +144,30 @@ func (c *conn) execute(exec *command) {
 		c.out.NullArray()
 		return
 	}
-	if len(u.calls) < len(cmds) { // the others use the executor, too
-		u.ends, u.buf = slices.Clone(u.ends), slices.Clone(u.buf)
+	alone := len(u.calls) == len(cmds)
+	if !alone || len(u.buf) > freeRoom {
+		u.take() // the other commands use the executor, too, and what is large shall not stay with it
 	}
-	c.out.Array(len(cmds))
+	exec.executed = true // from here on, each element looks for itself whether replies are kept back
+	if !c.session.Off() {
+		c.out.Array(len(cmds))
+		if alone && len(u.buf) > freeRoom {
+			c.closing = !c.flush()
+			c.out.Buf = u.buf // without copying it
+			from := 0
+			for i, end := range u.ends {
+				c.answered(&cmds[i], from, true)
+				from = end
+			}
+			c.ran(cmds)
+			return
+		}
+	}
+	if len(u.buf) > freeRoom && !c.hold(int64(len(u.buf))) { // for the copy
+		c.closing = true
+		return
+	}
+	c.out.Buf = slices.Grow(c.out.Buf, len(u.buf))
 	for i := range cmds {
 		at := len(c.out.Buf)
 		switch cmd := &cmds[i]; {
@@ -172,7 +199,8 @@ type unit struct {
 	// What became of it.
 	dropped bool // a watched key has changed
 	refused string
-	ends    []int  // of the calls' replies in buf; valid until the executor is reset
+	part    *part
+	ends    []int  // of the calls' replies in buf; valid until the executor is reset, but for take
 	buf     []byte // of the part
 	at      int    // of next
 	given   int
@@ -198,9 +226,16 @@ func (u *unit) join(p *part, task int) {
 
 // collect takes the replies of the part.
 func (u *unit) collect(p *part) {
-	u.ends, u.buf = p.run.Ends, p.run.Out.Buf
+	u.part, u.ends, u.buf = p, p.run.Ends, p.run.Out.Buf
 	for _, d := range p.run.Dropped {
 		u.dropped, u.refused = d.Error == "", d.Error
+	}
+}
+
+// take takes the replies from the executor.
+func (u *unit) take() {
+	if u.part != nil {
+		u.part.run.Ends, u.part.run.Out.Buf = nil, nil
 	}
 }
 

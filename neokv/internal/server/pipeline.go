@@ -16,7 +16,7 @@ type command struct {
 	cut bool           // the proxy port cuts it by region
 	// rejected says that an error was the answer instead of running the command, or that nobody knows whether it ran.
 	rejected bool
-	executed bool // it was EXEC, and its reply leaves even if one of its commands has switched replies off
+	executed bool // it was EXEC, and its reply has no part that is kept back
 	args     [][]byte
 }
 
