@@ -11,7 +11,9 @@ import (
 // first call.
 type Case struct {
 	Name string
-	// Calls is one call per line; arguments are separated by spaces, or quoted as in Go. {t} stands for the tag.
+	// Calls is one call per line; arguments are separated by spaces, or quoted as in Go. {t} stands for the tag,
+	// {p} for the version of the protocol. A line that begins with @ is sent by another connection, when the calls before
+	// it have been answered.
 	Calls string
 	// Scans are calls of HSCAN, SSCAN or ZSCAN that are sent after Calls. Each is followed from its cursor to the end.
 	// Cursors differ between servers, so Run compares the elements of all replies together.
@@ -66,7 +68,8 @@ func ParseCall(line string) (args []string, err error) {
 }
 
 // Cases are the written cases, by command.
-var Cases = slices.Concat(stringCases, hashCases, setCases, listCases, zsetCases, sortCases, largeCases, longCases)
+var Cases = slices.Concat(stringCases, hashCases, setCases, listCases, zsetCases, sortCases, largeCases, longCases,
+	transactionCases)
 
 // stringCases are the cases of strings, of keys, and of commands without a file of their own.
 var stringCases = []Case{

@@ -20,6 +20,8 @@ type CallGenerator struct {
 	Proto int
 	// Piece is how long the pieces of long strings are, 64 KiB if it is 0.
 	Piece int
+
+	oneSlot bool // an argument too many, too, is a key with the tag
 }
 
 // Family makes one random call: valid, odd or invalid. It may add calls that make the outcome the same on every server.
@@ -47,8 +49,11 @@ var Families = []struct {
 }
 
 // Calls makes one random call, sometimes with others that belong to it. With dataOnly it uses only families that need
-// no whole server.
+// no whole server. Else some are transactions of such calls.
 func (g *CallGenerator) Calls(dataOnly bool) [][]string {
+	if !dataOnly && g.one(transactionOdds) {
+		return transactionCall(g)
+	}
 	total := 0
 	for _, f := range Families {
 		if !f.Server || !dataOnly {
@@ -173,7 +178,11 @@ func (g *CallGenerator) Time(unit string) string {
 
 // call returns a call, sometimes with the name in another case, or with an argument too many or too few.
 func (g *CallGenerator) call(args ...string) []string {
-	return g.callWith(g.pick("", "nx", "x", g.near()), args...)
+	extra := g.near()
+	if !g.oneSlot {
+		extra = g.pick("", "nx", "x", extra)
+	}
+	return g.callWith(extra, args...)
 }
 
 // callWith is like call, but the additional argument is extra.

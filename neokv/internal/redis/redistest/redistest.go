@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -45,6 +46,8 @@ type Difference struct {
 	Want, Got ReplyValue
 	Before    *Difference // the call before it in the same pipeline, nil for none; its replies may be equal
 	Behind    *Difference // the call after it, likewise
+	Other     bool        // the other connection sent it
+	Inside    bool        // it was in a transaction, and the replies are elements of those of EXEC
 	// History has the last calls before it that named its keys. If it names no keys, these are calls that named a key
 	// which only one of the two replies has. Their replies may be equal.
 	History []Difference
@@ -54,6 +57,12 @@ func (d Difference) String() string {
 	where := fmt.Sprintf("call %d", d.Number)
 	if d.Case != "" {
 		where += ", " + d.Case
+	}
+	if d.Other {
+		where += ", other connection"
+	}
+	if d.Inside {
+		where += ", in EXEC"
 	}
 	b := fmt.Appendf(nil, "%s: %q\n\twant %c %v\n\tgot  %c %v", where, d.Call, d.Want.Kind, d.Want, d.Got.Kind, d.Got)
 	for _, p := range d.History {
@@ -95,7 +104,8 @@ func Run(o Options) (*Report, error) {
 		if cs.OneRegion && o.Spread {
 			tag = "{s}"
 		}
-		if err := c.exchange(cs.Name, parseCalls(cs.Calls, tag)); err != nil || c.enough() {
+		calls := parseCalls(strings.ReplaceAll(cs.Calls, "{p}", strconv.Itoa(max(o.Proto, 2))), tag)
+		if err := c.exchange(cs.Name, calls); err != nil || c.enough() {
 			return &c.report, err
 		}
 		for _, scan := range cs.Scans {
@@ -129,10 +139,17 @@ func Run(o Options) (*Report, error) {
 }
 
 type comparison struct {
-	o         Options
+	o Options
+	*pair
+	other  *pair // nil until a call needs it
+	report Report
+	past   []Difference // all calls since the keys were deleted last
+}
+
+// pair is a connection to either server.
+type pair struct {
 	want, got peer
-	report    Report
-	past      []Difference // all calls since the keys were deleted last
+	queued    [][][]byte // since MULTI
 }
 
 type peer struct {
@@ -141,26 +158,13 @@ type peer struct {
 }
 
 func connect(o Options) (*comparison, error) {
-	c := &comparison{o: o, report: Report{Excepted: make(map[string]int)}}
-	want, err := o.Want()
+	p, err := connectPair(o)
 	if err != nil {
-		return nil, fmt.Errorf("connect to the server that is right: %w", err)
+		return nil, err
 	}
-	c.want = peer{want, bufio.NewReader(want)}
-	got, err := o.Got()
-	if err != nil {
-		c.close()
-		return nil, fmt.Errorf("connect to the server in question: %w", err)
-	}
-	c.got = peer{got, bufio.NewReader(got)}
+	c := &comparison{o: o, pair: p, report: Report{Excepted: make(map[string]int)}}
 	for _, p := range []peer{c.want, c.got} {
-		if o.Proto == 3 {
-			if _, err := p.exchange([][][]byte{toBytes([]string{"hello", "3"})}, false); err != nil {
-				c.close()
-				return nil, err
-			}
-		}
-		if _, err := p.exchange([][][]byte{toBytes([]string{"flushall"})}, false); err != nil {
+		if _, err := p.exchange([][][]byte{toBytes([]string{"flushall"})}); err != nil {
 			c.close()
 			return nil, err
 		}
@@ -168,49 +172,152 @@ func connect(o Options) (*comparison, error) {
 	return c, nil
 }
 
+func connectPair(o Options) (*pair, error) {
+	p := &pair{}
+	want, err := o.Want()
+	if err != nil {
+		return nil, fmt.Errorf("connect to the server that is right: %w", err)
+	}
+	p.want = peer{want, bufio.NewReader(want)}
+	got, err := o.Got()
+	if err != nil {
+		p.close()
+		return nil, fmt.Errorf("connect to the server in question: %w", err)
+	}
+	p.got = peer{got, bufio.NewReader(got)}
+	if o.Proto == 3 {
+		for _, x := range []peer{p.want, p.got} {
+			if _, err := x.exchange([][][]byte{toBytes([]string{"hello", "3"})}); err != nil {
+				p.close()
+				return nil, err
+			}
+		}
+	}
+	return p, nil
+}
+
 func (c *comparison) close() {
-	for _, p := range []peer{c.want, c.got} {
-		if p.Conn != nil {
-			_ = p.Close()
+	c.pair.close()
+	if c.other != nil {
+		c.other.close()
+	}
+}
+
+func (p *pair) close() {
+	for _, x := range []peer{p.want, p.got} {
+		if x.Conn != nil {
+			_ = x.Close()
 		}
 	}
 }
 
 func (c *comparison) enough() bool { return len(c.report.Differences) >= max(1, cmp.Or(c.o.Most, 10)) }
 
+// otherConnection stands before the name of a call that another connection sends, when the calls before it have been
+// answered.
+const otherConnection = "@"
+
 // exchange sends calls to both sides and compares the replies.
-func (c *comparison) exchange(name string, calls [][][]byte) error {
-	silent := mayBeSilent(calls)
-	if silent {
-		calls = append(calls, toBytes([]string{"client", "reply", "on"}), toBytes([]string{"echo", endOfSilence}))
-	}
-	want, err := c.want.exchange(calls, silent)
-	if err != nil {
-		return fmt.Errorf("the server that is right: %w", err)
-	}
-	got, err := c.got.exchange(calls, silent)
-	if err != nil {
-		return fmt.Errorf("the server in question: %w", err)
-	}
-	if silent { // some replies may be missing, so replies cannot be matched to calls
-		c.report.Calls += len(calls)
-		return c.one(Difference{Number: c.report.Calls, Case: name, Call: slices.Concat(calls...),
-			Want: ReplyValue{Kind: '*', Items: want}, Got: ReplyValue{Kind: '*', Items: got}})
-	}
-	for i, call := range calls {
-		c.report.Calls++
-		d := Difference{Number: c.report.Calls, Case: name, Call: call, Want: want[i], Got: got[i]}
-		if i > 0 {
-			d.Before = &Difference{Call: calls[i-1], Want: want[i-1], Got: got[i-1]}
+func (c *comparison) exchange(name string, calls [][][]byte) (err error) {
+	for n := 0; len(calls) > 0; calls = calls[n:] {
+		p, skip := c.pair, 0
+		if isCall(calls[0], otherConnection) {
+			if c.other == nil {
+				if c.other, err = connectPair(c.o); err != nil {
+					return err
+				}
+			}
+			p, skip = c.other, 1
 		}
-		if i+1 < len(calls) {
-			d.Behind = &Difference{Call: calls[i+1], Want: want[i+1], Got: got[i+1]}
+		var own [][][]byte
+		for n = 0; n < len(calls) && isCall(calls[n], otherConnection) == (skip > 0); n++ {
+			own = append(own, calls[n][skip:])
 		}
-		if err := c.one(d); err != nil {
+		if err := c.exchangeOn(p, name, own); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// exchangeOn sends calls by a pair of connections.
+func (c *comparison) exchangeOn(p *pair, name string, calls [][][]byte) error {
+	if mayBeSilent(calls) { // some replies may be missing, so replies cannot be matched to calls
+		calls = append(calls, toBytes([]string{"client", "reply", "on"}), toBytes([]string{"echo", endOfSilence}))
+		want, err := p.want.converse(calls)
+		if err != nil {
+			return fmt.Errorf("the server that is right: %w", err)
+		}
+		got, err := p.got.converse(calls)
+		if err != nil {
+			return fmt.Errorf("the server in question: %w", err)
+		}
+		c.report.Calls += len(calls)
+		return c.one(Difference{Number: c.report.Calls, Case: name, Call: slices.Concat(calls...),
+			Want: ReplyValue{Kind: '$', Text: want}, Got: ReplyValue{Kind: '$', Text: got}})
+	}
+	want, err := p.want.exchange(calls)
+	if err != nil {
+		return fmt.Errorf("the server that is right: %w", err)
+	}
+	got, err := p.got.exchange(calls)
+	if err != nil {
+		return fmt.Errorf("the server in question: %w", err)
+	}
+	all := make([]Difference, len(calls))
+	for i, call := range calls {
+		c.report.Calls++
+		all[i] = Difference{Number: c.report.Calls, Case: name, Call: call, Want: want[i], Got: got[i],
+			Other: p == c.other}
+	}
+	for _, d := range inPlace(all) {
+		compared := []Difference{d}
+		switch name := d.name(); {
+		case string(d.Want.Text) == "QUEUED":
+			p.queued = append(p.queued, d.Call)
+		case name == "exec":
+			if elements := d.elements(p.queued); elements != nil {
+				compared = elements
+			}
+			fallthrough
+		case name == "discard", name == "reset":
+			p.queued = nil
+		}
+		for _, d := range compared {
+			if err := c.one(d); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// elements returns the calls of a transaction, which EXEC has answered on both sides with an element for each.
+func (d *Difference) elements(queued [][][]byte) []Difference {
+	if n := len(queued); n == 0 || len(d.Want.Items) != n || len(d.Got.Items) != n {
+		return nil
+	}
+	all := make([]Difference, len(queued))
+	for i, call := range queued {
+		all[i] = *d
+		all[i].Call, all[i].Want, all[i].Got, all[i].Inside = call, d.Want.Items[i], d.Got.Items[i], true
+	}
+	return inPlace(all)
+}
+
+// inPlace gives calls their neighbours.
+func inPlace(all []Difference) []Difference {
+	placed := slices.Clone(all)
+	for i := range placed {
+		placed[i].Before, placed[i].Behind = nil, nil
+		if i > 0 {
+			placed[i].Before = &all[i-1]
+		}
+		if i+1 < len(all) {
+			placed[i].Behind = &all[i+1]
+		}
+	}
+	return placed
 }
 
 // scan compares what both sides' scans return from a call's cursor to the end.
@@ -238,8 +345,10 @@ func (c *comparison) one(d Difference) (err error) {
 	if d.Want.Kind == '+' && d.Got.Kind == '+' && (d.name() == "flushall" || d.name() == "flushdb") {
 		c.past = c.past[:0]
 	}
-	d.Before, d.Behind = nil, nil
-	c.past = append(c.past, d)
+	if string(d.Want.Text) != "QUEUED" { // else it has not run yet
+		d.Before, d.Behind = nil, nil
+		c.past = append(c.past, d)
+	}
 	return nil
 }
 
@@ -248,7 +357,7 @@ const historyCalls = 20
 
 // history finds a difference's History. The reference server finds the keys of the calls.
 func (c *comparison) history(d *Difference) (calls []Difference, err error) {
-	asked, err := c.want.exchange([][][]byte{slices.Concat(toBytes([]string{"command", "getkeys"}), d.Call)}, false)
+	asked, err := c.want.exchange([][][]byte{slices.Concat(toBytes([]string{"command", "getkeys"}), d.Call)})
 	if err != nil {
 		return nil, fmt.Errorf("the server that is right: %w", err)
 	}
@@ -288,8 +397,42 @@ func mayBeSilent(calls [][][]byte) bool {
 	})
 }
 
-// exchange sends calls and returns as many replies, or, where some may be missing, those before endOfSilence.
-func (p peer) exchange(calls [][][]byte, silent bool) ([]ReplyValue, error) {
+// exchange sends calls and returns as many replies.
+func (p peer) exchange(calls [][][]byte) ([]ReplyValue, error) {
+	sent, err := p.send(calls)
+	if err != nil {
+		return nil, err
+	}
+	values := make([]ReplyValue, len(calls))
+	for i, call := range calls {
+		if values[i], err = Read(p.r); err != nil {
+			err = fmt.Errorf("reply %d of %d, to %q: %w", i+1, len(calls), call, err)
+			_ = p.Close() // ends the write
+			break
+		}
+	}
+	return values, errors.Join(err, <-sent)
+}
+
+// converse sends calls and returns all that comes back, up to endOfSilence. An array may lack elements.
+func (p peer) converse(calls [][][]byte) (got []byte, err error) {
+	sent, err := p.send(calls)
+	if err != nil {
+		return nil, err
+	}
+	for end := []byte(endOfSilence + "\r\n"); !bytes.HasSuffix(got, end); {
+		b, err := p.r.ReadByte()
+		if err != nil {
+			_ = p.Close() // ends the write
+			return nil, errors.Join(fmt.Errorf("after %q: %w", got, err), <-sent)
+		}
+		got = append(got, b)
+	}
+	return got, <-sent
+}
+
+// send sends calls. The channel tells how that ended.
+func (p peer) send(calls [][][]byte) (sent chan error, err error) {
 	var out []byte
 	for _, call := range calls {
 		out = AppendCall(out, call...)
@@ -297,26 +440,12 @@ func (p peer) exchange(calls [][][]byte, silent bool) ([]ReplyValue, error) {
 	if err := p.SetDeadline(time.Now().Add(callTimeout)); err != nil {
 		return nil, err
 	}
-	sent := make(chan error, 1)
+	sent = make(chan error, 1)
 	go func() {
 		_, err := p.Write(out)
 		sent <- err
 	}()
-	values := make([]ReplyValue, 0, len(calls))
-	var err error
-	for i, call := range calls {
-		var v ReplyValue
-		if v, err = Read(p.r); err != nil {
-			err = fmt.Errorf("reply %d of %d, to %q: %w", i+1, len(calls), call, err)
-			_ = p.Close() // ends the write
-			break
-		}
-		if silent && string(v.Text) == endOfSilence {
-			break
-		}
-		values = append(values, v)
-	}
-	return values, errors.Join(err, <-sent)
+	return sent, nil
 }
 
 // maxScan is how many calls a scan may take.
@@ -330,7 +459,7 @@ func (p peer) scan(call [][]byte) (ReplyValue, error) {
 	call = slices.Clone(call)
 	var all []ReplyValue
 	for range maxScan {
-		replies, err := p.exchange([][][]byte{call}, false)
+		replies, err := p.exchange([][][]byte{call})
 		if err != nil {
 			return ReplyValue{}, err
 		}
