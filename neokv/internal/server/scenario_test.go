@@ -458,6 +458,14 @@ func (r fakeReplica) Propose(p *region.Pending) {
 			time.Sleep(time.Until(p.Deadline))
 		}
 		p.Err, p.Lost = a.err, a.lost
+		if a.lost { // apply goes on
+			run := p.Run
+			go func() {
+				time.Sleep(100 * time.Millisecond)
+				a.calls = -1
+				a.execute(run)
+			}()
+		}
 	}()
 }
 
