@@ -69,6 +69,9 @@ func (b *Batch) Watch(w *Work) {
 	}
 }
 
+// WatchIters makes the moves of the batch's iterators count as work of their own, until the next call of Watch.
+func (b *Batch) WatchIters(w *Work) { b.iters.work = w }
+
 // spend counts a write of so many bytes, and returns why the work is over, nil if it goes on.
 func (b *Batch) spend(bytes int) error {
 	if !b.work.Spend(writeUnits + bytes/writtenBytes) {

@@ -16,6 +16,7 @@ type Work struct {
 	Calls int
 
 	left  int   // units until the next look
+	given int   // units that all looks so far have allowed
 	ended error // what Look has returned
 }
 
@@ -54,12 +55,15 @@ func (w *Work) look() bool {
 		w.ended = w.Look()
 	}
 	if w.ended != nil {
-		w.left = 0
+		w.given, w.left = w.given-w.left, 0
 		return false
 	}
-	w.left = LookEvery
+	w.given, w.left = w.given+LookEvery-w.left, LookEvery
 	return true
 }
+
+// Spent returns how many units have been counted.
+func (w *Work) Spent() int { return w.given - w.left }
 
 // Ended returns why the work is over, nil if it goes on.
 func (w *Work) Ended() error {

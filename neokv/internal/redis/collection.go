@@ -44,17 +44,22 @@ var (
 	_ source = (*writtenSource)(nil)
 )
 
-// writtenSource is a Writer as a source. Before a caller reads the counts of sorted sets, it writes those that the
-// Writer has kept back to the batch.
+// writtenSource is a Writer as a source. Before a caller goes over records or the counts of sorted sets, it writes those
+// that the Writer has kept back to the batch.
 type writtenSource Writer
 
 func (x *writtenSource) Get(key []byte) (value []byte, ok bool, err error) { return x.Batch.Get(key) }
 
 func (x *writtenSource) Iter(lower, upper []byte) (*engine.Iter, error) {
-	if keys.Keyspace(lower[0]) == keys.ZSetRank {
-		if err := (*Writer)(x).settleCounts(); err != nil {
-			return nil, err
-		}
+	var err error
+	switch w := (*Writer)(x); keys.Keyspace(lower[0]) {
+	case keys.RedisMetadata:
+		err = w.Finish()
+	case keys.ZSetRank:
+		err = w.settleCounts()
+	}
+	if err != nil {
+		return nil, err
 	}
 	return x.Batch.Iter(lower, upper)
 }
@@ -99,14 +104,14 @@ func (r *Reader) open(c *collection, key []byte, t keys.Type, out *Reply) (ok bo
 		return false, err
 	}
 	c.start(slot, key, t, &rec, &r.opened)
-	c.from = r.View
+	c.from = r.source()
 	return true, nil
 }
 
 // begin opens the collection of a record that has been loaded and is live. The memory comes from s.
 func (r *Reader) begin(c *collection, slot topology.Slot, key []byte, rec *record, s *scratch) {
 	c.start(slot, key, rec.Type, rec, s)
-	c.from = r.View
+	c.from = r.source()
 }
 
 // begin opens the collection of a loaded record, with the writes so far, only to read it.

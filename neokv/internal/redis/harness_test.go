@@ -39,6 +39,11 @@ type region struct {
 	r     Reader
 	ahead bool // the last read was ahead of the region time
 	wrote int  // bytes of the last write's batch
+
+	// long, if it is not 0, is how many calls a batch has, reads and writes: then all reads are inside units.
+	long  int
+	batch *engine.Batch // the present one
+	calls int           // in it
 }
 
 // limit sets touchedBytes until the end of the test. If it is small, combinations also go through few collections at a
@@ -76,13 +81,14 @@ func newRegionOf(t testing.TB, blockCache settings.Bytes) *region {
 	if err != nil {
 		t.Fatal(err)
 	}
+	d := &region{t: t, e: e, now: func() uint64 { return start },
+		state: keys.RegionState{TimeMS: start, Slots: allSlots, Version: 1}}
 	t.Cleanup(func() {
-		if err := e.Close(); err != nil {
+		if err := errors.Join(d.endUnits(), e.Close()); err != nil {
 			t.Error(err)
 		}
 	})
-	return &region{t: t, e: e, now: func() uint64 { return start },
-		state: keys.RegionState{TimeMS: start, Slots: allSlots, Version: 1}}
+	return d
 }
 
 // call runs one call as a server with this region alone does, its reply appended to out.
@@ -98,6 +104,12 @@ func (d *region) call(args [][]byte, out *Reply) error {
 		c = c.ReadBy(args)
 	}
 	switch {
+	case d.long > 0:
+		if c = LookupInUnit(args); c == nil {
+			out.Error("ERR " + string(args[0]) + " is the server's")
+			return nil
+		}
+		return d.inUnit(c, args, out)
 	case c.Write != nil:
 		d.state.TimeMS = max(d.state.TimeMS, d.now())
 		return d.write(func(w *Writer) error { return w.Run(c, args, out) })
@@ -128,6 +140,33 @@ func (d *region) call(args [][]byte, out *Reply) error {
 	}
 	out.Error("ERR " + c.Name + " is the server's")
 	return nil
+}
+
+// inUnit runs a call in the present batch, which it commits at times.
+func (d *region) inUnit(c *Command, args [][]byte, out *Reply) error {
+	if d.batch == nil {
+		d.batch = d.e.NewBatch()
+		d.state.ApplyIndex++
+		d.w.Batch, d.w.State, d.w.Index = d.batch, &d.state, d.state.ApplyIndex
+	}
+	d.state.TimeMS = max(d.state.TimeMS, d.now())
+	if err := d.w.Run(c, args, out); err != nil {
+		return err
+	}
+	if d.calls++; d.calls < d.long {
+		return nil
+	}
+	return d.endUnits()
+}
+
+// endUnits commits the present batch.
+func (d *region) endUnits() error {
+	if d.batch == nil {
+		return nil
+	}
+	err := errors.Join(d.w.Finish(), d.batch.Commit(false))
+	d.batch, d.calls = nil, 0
+	return err
 }
 
 func (d *region) write(f func(*Writer) error) error {

@@ -201,7 +201,7 @@ func (r *Reader) lastKey(slot topology.Slot) (last []byte, err error) {
 		if ks == keys.Data && !r.Legacy {
 			continue
 		}
-		it, err := r.View.Iter(keys.SlotBounds(ks, topology.SlotRange{First: slot, Last: slot}))
+		it, err := r.source().Iter(keys.SlotBounds(ks, topology.SlotRange{First: slot, Last: slot}))
 		if err != nil {
 			return nil, err
 		}
@@ -275,7 +275,7 @@ func (s *side) open(r *Reader, ks keys.Keyspace, w *KeyWalk) (err error) {
 	if w.After != nil { // after everything that begins with the key
 		lower = keys.Successor(keys.AppendUserKey(nil, ks, w.Slots.First, w.After))
 	}
-	if s.iter, err = r.View.Iter(lower, upper); err != nil {
+	if s.iter, err = r.source().Iter(lower, upper); err != nil {
 		return err
 	}
 	return s.place(s.iter.First())
@@ -324,7 +324,7 @@ func (c *recordIter) next() (user []byte, rec record, ok bool, err error) {
 	c.slot = k.Slot
 	if from == d {
 		d.seek = keys.AppendMetadata(d.seek[:0], k.Slot, k.User)
-		rec, err = legacyRecord(d.seek, c.r.View.Get)
+		rec, err = legacyRecord(d.seek, c.r.source().Get)
 		return k.User, rec, err == nil, err
 	}
 	value, err := m.iter.ValueAndErr()

@@ -34,8 +34,14 @@ func (w *Writer) spend(n int) error {
 	return nil
 }
 
-// spend counts nothing: views count what reads do.
-func (r *Reader) spend(int) error { return nil }
+// spend counts what a read goes through in a unit as what a write does. Elsewhere it counts nothing: views count what
+// reads do.
+func (r *Reader) spend(n int) error {
+	if r.unit != nil {
+		return r.unit.spend(n)
+	}
+	return nil
+}
 
 // unborn is a version of a collection that the present call has begun, and that no record names yet.
 type unborn struct {

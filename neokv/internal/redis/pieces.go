@@ -43,7 +43,7 @@ func elementsOf(m *keys.Metadata) uint64 {
 // view, where the pieces will be read.
 func (r *Reader) loadText(key []byte) (rec record, err error) {
 	rec, err = r.loadOnly(key)
-	if err == nil && rec.live && rec.Long() {
+	if err == nil && rec.live && rec.Long() && r.unit == nil {
 		rec, err = r.find(topology.SlotOf(key), key, r.View.Get)
 	}
 	return rec, err

@@ -47,11 +47,17 @@ func (r *Reader) load(key []byte) (rec record, err error) { return r.loadIn(topo
 
 // loadOnly is like load, for a command that reads nothing else. It may find a newer state than the view's.
 func (r *Reader) loadOnly(key []byte) (rec record, err error) {
+	if r.unit != nil {
+		return r.load(key)
+	}
 	return r.counted(r.find(topology.SlotOf(key), key, r.View.GetNow))
 }
 
 // loadIn is load for a caller that knows the slot.
 func (r *Reader) loadIn(slot topology.Slot, key []byte) (rec record, err error) {
+	if r.unit != nil {
+		return r.counted(r.unit.loadIn(slot, key))
+	}
 	return r.counted(r.find(slot, key, r.View.Get))
 }
 

@@ -43,6 +43,9 @@ type Command struct {
 	ReadBy func(args [][]byte) *Command
 	// Reads says what a write looks up besides the records of its keys.
 	Reads Reads
+	// InUnit, if it is not nil, runs a read without keys inside a unit of writes, for the keys of the region. Elsewhere
+	// the server runs such a command.
+	InUnit func(r *Reader, args [][]byte, out *Reply) error
 	// FindKeys, if it is not nil, finds the keys, since Keys does not describe them all: see AppendKeys.
 	FindKeys func(dst []int, args [][]byte) []int
 
@@ -205,7 +208,7 @@ func (r *Run) Reset() {
 
 // Reader gives read commands access to a region: they read from its View. One goroutine may use it at a time.
 type Reader struct {
-	View  *engine.View
+	View  *engine.View       // nil inside a unit
 	Slots topology.SlotRange // the region's
 	// InstantMS is the leader's time at the start of the read. RegionTimeMS is the region time, loaded before View was
 	// opened.
@@ -223,6 +226,7 @@ type Reader struct {
 	// Halted, if it is not nil, returns why a long read of the region must end, nil if it may go on.
 	Halted func() error
 
+	unit   *Writer      // reads inside a unit of this Writer, see units.go; nil: reads View
 	work   *engine.Work // of the run
 	key    []byte       // scratch for storage keys, at first in room
 	room   [96]byte
@@ -273,6 +277,7 @@ type Writer struct {
 	counts     counts // of large sorted sets
 	place      []byte // scratch of counts
 	expected   []engine.Known
+	reader     *unitReader // nil before the first read
 }
 
 // Orphans is a number of deleted collections and of elements that they had, which the reclaimer has yet to delete.
@@ -308,13 +313,19 @@ func (w *Writer) Release() {
 	}
 }
 
-// Run runs a write command. If that would do more than a write may do, the reply is an error, and nothing changes.
+// Run runs a command: a write or, inside a unit, a read (units.go). If that would do more than a write may do, the reply
+// is an error, and nothing changes.
 func (w *Writer) Run(c *Command, args [][]byte, out *Reply) error {
 	w.Follow(w.Index)
 	w.Batch.Watch(w.Work)
 	w.spent, w.unborn = 0, unborn{}
 	start := len(out.Buf)
-	err := c.Write(w, args, out)
+	var err error
+	if c.Write != nil {
+		err = c.Write(w, args, out)
+	} else {
+		err = w.read(c, args, out)
+	}
 	if over := w.Work.Ended(); over != nil {
 		err = over
 	} else if errors.Is(err, errWriteLimit) {

@@ -57,6 +57,34 @@ func TestRepliesAreRedis(t *testing.T) {
 	}
 }
 
+// TestRepliesInUnitsAreRedis is TestRepliesAreRedis with all reads inside units of writes.
+func TestRepliesInUnitsAreRedis(t *testing.T) {
+	calls := *compareCalls / 3
+	if testing.Short() {
+		calls /= 200
+	}
+	addr := redistest.RedisServer(t, "--databases", "1")
+	for i, long := range []int{1, 5, 100} {
+		t.Run(fmt.Sprintf("%d calls", long), func(t *testing.T) {
+			d := newRegion(t)
+			d.now, d.long = realTime, long
+			seed := rand.Uint64()
+			t.Logf("seed %d", seed)
+			r, err := redistest.Run(redistest.Options{Want: dialer(addr), Got: d.dial, Proto: 2 + i%2, Seed: seed,
+				Calls: calls, DataOnly: true})
+			if r != nil {
+				for _, diff := range r.Differences {
+					t.Error(diff)
+				}
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%d calls, %d of them answered with the same error, excepted %v", r.Calls, r.Errors, r.Excepted)
+		})
+	}
+}
+
 // TestExploreReplies makes calls of seeds that nobody has chosen, and prints these.
 //
 //	go test -tags redisserver ./neokv/internal/redis -run TestExploreReplies -compare.time=1h -timeout=2h -v

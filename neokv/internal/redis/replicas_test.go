@@ -38,6 +38,7 @@ type replicas struct {
 	full      int
 	set       ReadSet
 	reads     int
+	again     int              // reads that readAgain has compared
 	done      map[*Command]int // calls that have changed what is stored
 }
 
@@ -129,8 +130,31 @@ func (w *replicas) write(calls []Call) {
 	})
 	w.commit(w.leader, b)
 	w.calls += len(calls)
+	w.readAgain(&e)
 	for _, f := range w.followers {
 		f.log = append(f.log, e)
+	}
+}
+
+// readAgain compares the replies to the reads at the end of an entry with those to the same reads by a view.
+func (w *replicas) readAgain(e *logEntry) {
+	d := w.leader
+	d.now = func() uint64 { return d.state.TimeMS }
+	for i := len(e.calls) - 1; i >= 0 && e.calls[i].Command.Write == nil; i-- {
+		c := &e.calls[i]
+		run := Run{Calls: []Call{*c}, Out: Reply{Proto: e.proto}}
+		if run.Calls[0].Command.InUnit != nil {
+			run.Calls[0].Command = &Command{Name: c.Command.Name, Read: c.Command.InUnit}
+		}
+		if want := e.replies[i]; want != nil && !bytes.Contains(want, []byte(errWriteLimit)) &&
+			!slices.Contains(c.Command.Tips, "nondeterministic_output") {
+			if err := d.read(func(r *Reader) error { r.work = new(engine.Work); return r.Execute(&run) }); err != nil {
+				w.Fatalf("%q: %v", c.Args, err)
+			}
+			if w.again++; string(run.Out.Buf) != string(want) {
+				w.Fatalf("%.1000q: in its unit it replies %.300q, by a view %.300q", c.Args, want, run.Out.Buf)
+			}
+		}
 	}
 }
 
@@ -448,6 +472,8 @@ func TestReplicasStoreTheSame(t *testing.T) {
 					continue
 				}
 				calls = append(calls, Call{row, args})
+			case row.InUnit != nil || row.Read != nil && w.IntN(2) == 0:
+				calls = append(calls, Call{row, args})
 			case row.Read != nil:
 				w.read(Call{row, args})
 			}
@@ -471,14 +497,15 @@ func TestReplicasStoreTheSame(t *testing.T) {
 	}
 	w.write(calls)
 	w.compare()
-	t.Logf("%d calls, %d of them without room for the reply; %d reads in read sets", w.calls, w.full, w.reads)
+	t.Logf("%d calls, %d of them without room for the reply; %d reads in read sets; %d reads compared with a view", w.calls,
+		w.full, w.reads, w.again)
 	if testing.Short() {
 		return // too few calls to reach every command
 	}
 	for _, row := range withOwn.Rows() {
 		for _, c := range append([]*Command{row}, row.Sub...) {
 			switch {
-			case (c.Read != nil || c.Write != nil) && seen[c.FullName()] == 0:
+			case (c.Read != nil || c.Write != nil || c.InUnit != nil) && seen[c.FullName()] == 0:
 				t.Errorf("%s is not called", c.FullName())
 			case c.Write != nil && w.done[c] == 0:
 				t.Errorf("%s is called %d times, and has never changed anything", c.FullName(), seen[c.FullName()])
@@ -791,7 +818,7 @@ func FuzzCommand(f *testing.F) {
 			case !row.CheckArity(len(args)):
 				out.WrongArity(row)
 				w.one(&Call{row, args}, out.Buf)
-			case row.Write != nil:
+			case row.Write != nil || row.InUnit != nil || row.Read != nil && w.IntN(2) == 0:
 				calls = append(calls, Call{row, args})
 			case row.Read != nil:
 				w.read(Call{row, args})

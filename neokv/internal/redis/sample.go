@@ -29,6 +29,9 @@ func (r *Reader) random() *rand.Rand {
 	if r.chance == nil {
 		r.chance = rand.New(&r.numbers)
 	}
+	if r.unit != nil {
+		return r.chanceInUnit()
+	}
 	if r.choices == nil {
 		r.choices = &Choices{Seed: rand.Uint64()}
 	}

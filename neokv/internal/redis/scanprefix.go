@@ -123,7 +123,7 @@ func (s *prefixScan) open() (refusal string, err error) {
 // addHeads adds the heads of one keyspace: it goes from each length that keys of the slot have to the next.
 func (s *prefixScan) addHeads(d *side, ks keys.Keyspace) (refusal string, err error) {
 	lower, upper := keys.SlotBounds(ks, topology.SlotRange{First: s.slot, Last: s.slot})
-	if d.iter, err = s.r.View.Iter(lower, upper); err != nil {
+	if d.iter, err = s.r.source().Iter(lower, upper); err != nil {
 		return "", err
 	}
 	before := len(s.heads)
@@ -181,7 +181,7 @@ func (s *prefixScan) next() (user []byte, rec record, err error) {
 	s.user, s.taken = append(s.user[:0], h.user...), true
 	if h.data {
 		h.of.seek = keys.AppendMetadata(h.of.seek[:0], s.slot, s.user)
-		rec, err = legacyRecord(h.of.seek, s.r.View.Get)
+		rec, err = legacyRecord(h.of.seek, s.r.source().Get)
 	} else {
 		if u, ok := h.of.user(); !ok || !bytes.Equal(u, h.user) {
 			if _, _, err = s.seek(h.of, keys.RedisMetadata, len(h.user), h.user); err != nil {
