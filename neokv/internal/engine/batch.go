@@ -110,9 +110,9 @@ func (b *Batch) SetDeferred(keyBytes, valueBytes int) *pebble.DeferredBatchOp {
 	return b.batch.SetDeferred(keyBytes, valueBytes)
 }
 
-// aheadBytes is the size of a batch up to which SetAhead does the same as Set. It is also how much SetAhead commits at
-// a time.
-const aheadBytes = 1 << 20
+// AheadBytes is the size of a batch up to which SetAhead does the same as Set. It is also how much SetAhead commits at
+// a time. It is a variable for tests alone.
+var AheadBytes = 1 << 20
 
 // SetAhead adds a write to a key that nobody reads before the batch is committed, since the record that refers to the
 // key is in the batch. Such a write need not wait for the batch. So only the first of them are in it; the others are
@@ -122,7 +122,7 @@ const aheadBytes = 1 << 20
 func (b *Batch) SetAhead(key, value []byte) error {
 	if b.ahead == nil {
 		// A range deletion in the batch would delete writes that were committed ahead of it.
-		if b.batch.Len() < aheadBytes || b.ranges > 0 {
+		if b.batch.Len() < AheadBytes || b.ranges > 0 {
 			return b.Set(key, value)
 		}
 		b.ahead = b.engine.db.NewBatch()
@@ -133,7 +133,7 @@ func (b *Batch) SetAhead(key, value []byte) error {
 	if err := b.ahead.Set(key, value, nil); err != nil {
 		return err
 	}
-	if b.ahead.Len() < aheadBytes {
+	if b.ahead.Len() < AheadBytes {
 		return nil
 	}
 	return b.commitAhead()
@@ -281,6 +281,46 @@ func (b *Batch) Iter(lower, upper []byte) (*Iter, error) {
 		return b.iters.opened(b.engine.db.NewIter(&b.options))
 	}
 	return b.iters.opened(b.batch.NewIter(&b.options))
+}
+
+// Mark is what a batch held at some moment.
+type Mark struct {
+	bytes  int
+	count  uint32
+	ranges int
+	keys   uint64 // deleted one by one
+}
+
+// Mark returns what the batch holds now.
+func (b *Batch) Mark() (Mark, error) {
+	err := b.commitAhead()
+	return Mark{b.batch.Len(), b.batch.Count(), b.ranges, b.deleted}, err
+}
+
+// Cut takes back all writes since Mark, but for those that have been committed ahead. The caller has closed all iterators.
+// It takes time proportional to what is left.
+func (b *Batch) Cut(m Mark) error {
+	if b.ahead != nil {
+		_ = b.ahead.Close()
+		b.ahead = nil
+	}
+	if b.batch.Count() == m.count {
+		return nil
+	}
+	b.iters.drop()
+	b.over.reset()
+	b.ranges, b.deleted = m.ranges, m.keys
+	repr := b.batch.Repr()[:m.bytes]
+	batchrepr.SetCount(repr, m.count)
+	if b.indexed { // the index keeps all writes, so another batch takes its place
+		repr = bytes.Clone(repr)
+		_ = b.batch.Close()
+		b.batch, b.indexed = b.engine.db.NewBatch(), false
+	}
+	if err := b.batch.SetRepr(repr); err != nil {
+		return fmt.Errorf("engine: cut batch: %w", err)
+	}
+	return nil
 }
 
 // Len returns the size of the batch in bytes.

@@ -156,7 +156,7 @@ func TestSetAhead(t *testing.T) {
 				}
 			}
 		}
-		if small := b.Len() < 2*aheadBytes; small == ranges {
+		if small := b.Len() < 2*AheadBytes; small == ranges {
 			t.Errorf("ranges %v: the batch has %d bytes", ranges, b.Len())
 		}
 		it, err := b.Iter(key(first), key(first+1000))
@@ -235,7 +235,7 @@ func TestExpect(t *testing.T) {
 
 	b = e.NewBatch()
 	want(9, "") // nothing is left of what Expect told the batch before
-	must(t, b.Set(key(5), make([]byte, aheadBytes)))
+	must(t, b.Set(key(5), make([]byte, AheadBytes)))
 	must(t, b.SetAhead(key(1), []byte("ahead")))
 	tell()
 	want(1, "ahead")

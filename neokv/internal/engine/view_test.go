@@ -80,8 +80,8 @@ func TestViewsBehindAnyWrite(t *testing.T) {
 		"ahead": func(e *Engine, key []byte) {
 			b := e.NewBatch()
 			defer b.Close()
-			must(t, b.Set(metadataKey(2), make([]byte, aheadBytes)))
-			must(t, b.SetAhead(key, make([]byte, aheadBytes)))
+			must(t, b.Set(metadataKey(2), make([]byte, AheadBytes)))
+			must(t, b.SetAhead(key, make([]byte, AheadBytes)))
 		},
 		"ingestion": func(e *Engine, key []byte) {
 			g, err := e.NewIngestion("test")

@@ -54,7 +54,7 @@ func (x *writtenSource) Iter(lower, upper []byte) (*engine.Iter, error) {
 	var err error
 	switch w := (*Writer)(x); keys.Keyspace(lower[0]) {
 	case keys.RedisMetadata:
-		err = w.Finish()
+		err = w.settleAll()
 	case keys.ZSetRank:
 		err = w.settleCounts()
 	}
@@ -297,6 +297,9 @@ func (w *Writer) grow(c *collection, n uint64) {
 	c.Size += n
 	if c.renewed {
 		w.unborn = unborn{c.user, c.slot, c.Type, c.Version, c.Size}
+		if w.saved {
+			w.note(&w.unborn)
+		}
 	}
 	c.changed = true
 }

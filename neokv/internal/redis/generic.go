@@ -496,7 +496,7 @@ func runFlushSlots(w *Writer, args [][]byte, out *Reply) error {
 		return flush(w, args[3:], out)
 	}
 	// What the Writer keeps back of other slots must not be lost. So the batch gets all of it, before the deletion.
-	if err := w.Finish(); err != nil {
+	if err := w.settleAll(); err != nil {
 		return err
 	}
 	w.Forget()

@@ -57,6 +57,11 @@ func (w *Writer) giveUp() error {
 	if u.version == 0 {
 		return nil
 	}
+	return w.disown(u)
+}
+
+// disown writes the orphan record of a version that no record names.
+func (w *Writer) disown(u *unborn) error {
 	size := elementsOf(&keys.Metadata{Type: u.of, Size: u.size})
 	o := keys.Orphan{Slot: u.slot, User: u.user, Version: u.version, Type: u.of, Size: size}
 	w.key = o.AppendKey(w.key[:0])

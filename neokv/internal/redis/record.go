@@ -222,6 +222,11 @@ func (w *Writer) writeRecord(slot topology.Slot, key []byte, m *keys.Metadata) e
 
 // Finish writes to the batch what the Writer has kept back. The caller must call it before it commits the batch.
 func (w *Writer) Finish() error {
+	w.saved = false
+	return w.settleAll()
+}
+
+func (w *Writer) settleAll() error {
 	for i := range w.records {
 		if err := w.settle(&w.records[i]); err != nil {
 			return err

@@ -264,8 +264,10 @@ type Writer struct {
 	// MapOrder is a mistake that tests plant: random choices follow the order of a Go map, so replicas differ.
 	MapOrder bool
 
-	spent  int    // of writeLimit, by the present call
-	unborn unborn // what the present call has begun
+	spent  int      // of writeLimit, by the present call
+	unborn unborn   // what the present call has begun
+	saved  bool     // Save has been called since the batch was begun
+	begun  []unborn // versions since Save whose elements may be written ahead
 
 	key, value []byte // scratch
 	opened     scratch
