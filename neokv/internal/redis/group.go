@@ -24,27 +24,6 @@ type Drop struct {
 	Error string
 }
 
-// LookupGrouped finds the command of a call of a group: any row of this package that reads or writes, also a
-// subcommand, and one of Own. It returns nil if there is none. A call that only reads gets the row that reads.
-func LookupGrouped(args [][]byte) *Command {
-	c := Lookup(args[0])
-	if c == nil && IsOption(args[0], "neokv") && len(args[0]) == len("neokv") {
-		c = &Command{Sub: Own}
-	}
-	if c != nil && len(c.Sub) > 0 && len(args) > 1 {
-		c = c.Subcommand(args[1])
-	}
-	switch {
-	case c == nil, c.Read == nil && c.Write == nil:
-		return nil
-	case c.ReadBy != nil && c.CheckArity(len(args)):
-		if row := c.ReadBy(args); row != nil {
-			return row
-		}
-	}
-	return c
-}
-
 // GroupAt returns the index of the group that begins at a call of the run, -1 if none does.
 func (r *Run) GroupAt(call int) int {
 	if len(r.Groups) == 0 {

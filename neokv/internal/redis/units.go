@@ -98,8 +98,8 @@ func (c *Command) Iterates() bool {
 	return c.InUnit != nil || c.Read != nil && c.Flags&FlagFast == 0
 }
 
-// LookupInUnit finds the command of a call inside a unit: a row with a function to run it there, also a subcommand. It
-// returns nil if there is none.
+// LookupInUnit finds the command of a call inside a unit: a row with a function to run it there, also a subcommand. A
+// call of a write that only reads gets the row that reads. It returns nil if there is none.
 func LookupInUnit(args [][]byte) *Command {
 	c := Lookup(args[0])
 	if c == nil && len(args[0]) == len("neokv") && IsOption(args[0], "neokv") {
@@ -108,8 +108,13 @@ func LookupInUnit(args [][]byte) *Command {
 	if c != nil && len(c.Sub) > 0 && len(args) > 1 {
 		c = c.Subcommand(args[1])
 	}
-	if c == nil || c.Read == nil && c.Write == nil && c.InUnit == nil {
+	switch {
+	case c == nil, c.Read == nil && c.Write == nil && c.InUnit == nil:
 		return nil
+	case c.ReadBy != nil && c.CheckArity(len(args)):
+		if row := c.ReadBy(args); row != nil {
+			return row
+		}
 	}
 	return c
 }

@@ -182,7 +182,7 @@ func (m *machine) walks(calls []byte) bool {
 		if m.args, calls, err = parseCall(calls, m.args[:0]); err != nil {
 			return false // group meets it, too
 		}
-		if row := find(m.args, true); row != nil && row.Read != nil && row.Flags&redis.FlagFast == 0 {
+		if row := find(m.args, true); row != nil && row.Iterates() {
 			return true
 		}
 	}

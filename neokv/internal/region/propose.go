@@ -344,7 +344,7 @@ func (x *proposer) addReads(b *proposal, units []byte, grouped bool) error {
 // find finds the row of a call of an entry. It returns nil for what is the machine's own.
 func find(args [][]byte, grouped bool) *redis.Command {
 	if grouped {
-		return redis.LookupGrouped(args)
+		return redis.LookupInUnit(args)
 	}
 	row := redis.Lookup(args[0])
 	if row == nil {

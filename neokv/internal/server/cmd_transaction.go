@@ -69,7 +69,7 @@ func runWatch(c *conn, args [][]byte) {
 // watched is what a connection watches.
 type watched struct {
 	all   []*region.Watch
-	key   []byte // one of the keys
+	key   []byte          // one of the keys
 	slots []topology.Slot // of the keys, some of them more than once
 	bytes int
 }
@@ -144,7 +144,7 @@ func (c *conn) execute(exec *command) {
 		c.out.NullArray()
 		return
 	}
-	alone := len(u.calls) == len(cmds)
+	alone := len(u.calls) == len(cmds) && !u.wide
 	if !alone || len(u.buf) > freeRoom {
 		u.take() // the other commands use the executor, too, and what is large shall not stay with it
 	}
@@ -171,6 +171,9 @@ func (c *conn) execute(exec *command) {
 	for i := range cmds {
 		at := len(c.out.Buf)
 		switch cmd := &cmds[i]; {
+		case cmd.how == redis.HowEverywhere:
+			c.exec.widen(cmd, u.next(), u.slots)
+			c.answered(cmd, at, true)
 		case cmd.inUnit():
 			c.out.Buf = append(c.out.Buf, u.next()...)
 			c.answered(cmd, at, true)
@@ -188,16 +191,20 @@ func (c *conn) execute(exec *command) {
 }
 
 // inUnit reports whether a queued command is a call of the unit.
-func (cmd *command) inUnit() bool { return cmd.how == redis.HowRead || cmd.how == redis.HowWrite }
+func (cmd *command) inUnit() bool {
+	return cmd.how == redis.HowRead || cmd.how == redis.HowWrite || cmd.how == redis.HowEverywhere
+}
 
 // unit is the calls of a transaction, as a task of the executor.
 type unit struct {
 	calls   []redis.Call
 	writes  bool
+	wide    bool // some calls go over all keys
 	watches []*region.Watch
 
 	// What became of it.
-	dropped bool // a watched key has changed
+	slots   topology.SlotRange // of its region
+	dropped bool               // a watched key has changed
 	refused string
 	part    *part
 	ends    []int  // of the calls' replies in buf; valid until the executor is reset, but for take
@@ -215,7 +222,8 @@ func (u *unit) next() []byte {
 }
 
 // join makes a part of the unit, which is the task of the given index.
-func (u *unit) join(p *part, task int) {
+func (u *unit) join(p *part, task int, slots topology.SlotRange) {
+	u.slots = slots
 	p.run.Calls = append(p.run.Calls, u.calls...)
 	for range u.calls {
 		p.tasks = append(p.tasks, task)
@@ -253,7 +261,8 @@ func (e *executor) transact(cmds []command, w *watched) (u *unit, ran bool) {
 			continue
 		}
 		u.calls = append(u.calls, redis.Call{Command: cmd.runs(), Args: cmd.args})
-		u.writes = u.writes || cmd.how == redis.HowWrite
+		u.wide = u.wide || cmd.how == redis.HowEverywhere
+		u.writes = u.writes || cmd.how != redis.HowRead // what goes over all keys has no function for a view
 		e.addSlots(cmd.runs(), cmd.args)
 	}
 	e.slots = append(e.slots, w.slots...)

@@ -127,9 +127,10 @@ type executor struct {
 	timer *time.Timer
 
 	tasks  []task
-	cuts   bool    // some tasks may be cut anew
-	alone  bool    // all tasks are parts of one command
-	parts  []*part // of all rounds of this batch: parts[:used]
+	cuts   bool                // some tasks may be cut anew
+	except *topology.SlotRange // commands over all keys leave out the region that has these slots
+	alone  bool                // all tasks are parts of one command
+	parts  []*part             // of all rounds of this batch: parts[:used]
 	used   int
 	partOf []int // by index in the slot table's Regions: index of the round's part plus one
 	errs   redis.Reply

@@ -99,7 +99,47 @@ func (e *executor) awaitTable(m mode) *route.Table {
 
 // covers reports whether commands without keys cover a region. At a store's port they cover the regions that the store
 // leads, as a Redis Cluster node covers its slots; at the proxy port all.
-func (e *executor) covers(r *route.LedRegion) bool { return e.proxy() || r.Leader == e.self }
+func (e *executor) covers(r *route.LedRegion) bool {
+	return (e.proxy() || r.Leader == e.self) && (e.except == nil || !e.except.Contains(r.Slots.First))
+}
+
+// widen answers a command over all keys that has run in a unit: with the unit's part of the reply, that of the region
+// with some slots, and with what the other regions answer now.
+func (e *executor) widen(cmd *command, part []byte, slots topology.SlotRange) {
+	t := e.node.Table()
+	if part[0] == '-' || t == nil || !slices.ContainsFunc(t.Regions, func(r route.LedRegion) bool {
+		return e.covers(&r) && !slots.Contains(r.Slots.First)
+	}) {
+		e.out.Buf = append(e.out.Buf, part...)
+		return
+	}
+	start := len(e.out.Buf)
+	switch {
+	case cmd.row.Split != redis.NoSplit:
+		e.except = &slots
+		cmd.row.Run.(wide)(e, cmd)
+		e.except = nil
+		others := bytes.Clone(e.out.Buf[start:])
+		if e.out.Buf = e.out.Buf[:start]; len(others) == 0 || others[0] == '-' {
+			e.out.Buf = append(e.out.Buf, others...)
+			return
+		}
+		join(cmd.row.Split, []task{{reply: part}, {reply: others}}, nil, e.out)
+	case cmd.elsewhere(part, slots):
+		cmd.row.Run.(wide)(e, cmd)
+	default:
+		e.out.Buf = append(e.out.Buf, part...)
+	}
+}
+
+// elsewhere reports whether a SCAN or RANDOMKEY has to be answered by other regions than that with some slots, which has
+// answered with part: SCAN goes on in another one, or RANDOMKEY has found no key.
+func (cmd *command) elsewhere(part []byte, slots topology.SlotRange) bool {
+	if cursor, ok := redis.ParseCursor(cmd.args[min(1, len(cmd.args)-1)]); len(cmd.args) > 1 && ok {
+		return !slots.Contains(topology.Slot(cursor % topology.SlotCount))
+	}
+	return part[0] == '_' || bytes.HasPrefix(part, []byte("$-1"))
+}
 
 // cut makes one task per region of a command whose arguments are all keys, or keys with values. It returns the task of
 // each key, counted from the command's first and valid until the next call, or nil when one region has all keys.

@@ -264,7 +264,7 @@ func (e *executor) decide(t *route.Table) (waiting int) {
 				e.tap.Count(sampler, x.slot)
 			}
 			if x.unit != nil {
-				x.unit.join(p, i)
+				x.unit.join(p, i, t.Regions[d.Index].Slots)
 				continue
 			}
 			p.run.Calls = append(p.run.Calls, x.call)
