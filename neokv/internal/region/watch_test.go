@@ -170,7 +170,9 @@ func (x *rivals) deliver() {
 func (x *rivals) update(cmd []byte) {
 	entry := sm.Entry{Index: x.machine.state.ApplyIndex + 1, Cmd: cmd}
 	refused := x.counters.RefusedEntries.Load()
-	if _, err := x.machine.Update([]sm.Entry{entry}); err != nil || x.fs.Failed() != nil {
+	_, err := x.machine.Update([]sm.Entry{entry})
+	synctest.Wait() // a client may have waited for the end of the update
+	if err != nil || x.fs.Failed() != nil {
 		x.fail("%v, %v", err, x.fs.Failed())
 	}
 	if refused = x.counters.RefusedEntries.Load() - refused; refused == 0 && len(cmd) > entryHeaderBytes {
