@@ -14,7 +14,7 @@ import (
 
 // A Raft entry of a region is a header and the units to apply, in order:
 //
-//	format      u8   10, or 11 with a trailer
+//	format      u8   10; 11 with a trailer; 12 with a trailer that has marks
 //	term tag    u64  term in which the proposer believed to lead
 //	time        u64  proposer's time, Unix ms
 //	version     u64  base for the versions of new collections
@@ -30,14 +30,14 @@ import (
 //	group            0 u8, kind u8 (redis.GroupKind), how many of the marks are its own uvarint, the length of its calls
 //	                 in bytes u32, then the calls
 //
-// In format 11 a trailer follows. It says what the proposer knew at the apply index base.
+// In formats 11 and 12 a trailer follows. It says what the proposer knew at the apply index base.
 //
 //	mark*            a watched key: flags u8, its length uvarint, and the key. Bit 0: it existed when the client began to
 //	                 watch it. Bit 1: it was changed meanwhile. The groups take their marks in turn
 //	read set         what the commands look up: see redis.ReadSet
+//	marks       u32  length of the marks, in bytes; in format 12 alone
 //	base        u64
-//	marks       u32  length of the marks, in bytes
-//	reads       u32  length of the read set, in bytes
+//	size        u32  length of the read set, in bytes
 //
 // A trailer holds if base is the index just before the entry's own, since then nothing has been applied in between. If
 // it does not hold, a read set is passed over. An entry with marks is exact: it has no effect then.
@@ -61,8 +61,10 @@ type entryHeader struct {
 const (
 	entryFormat        = 10
 	trailerEntryFormat = 11
+	marksEntryFormat   = 12
 	entryHeaderBytes   = 1 + 8 + 8 + 8 + 4 + 8 + 8 + 4
-	trailerTail        = 8 + 4 + 4
+	trailerTail        = 8 + 4
+	marksTail          = 4 + trailerTail
 )
 
 // Writes reports whether an entry of a region's log does more than move the region's term tag and time, its bounds or
@@ -97,16 +99,19 @@ func (h *entryHeader) put(b []byte) {
 func appendTrailer(entry []byte, marks int, set []byte, base uint64) []byte {
 	entry[0] = trailerEntryFormat
 	entry = append(entry, set...)
+	if marks > 0 {
+		entry[0] = marksEntryFormat
+		entry = binary.BigEndian.AppendUint32(entry, uint32(marks))
+	}
 	entry = binary.BigEndian.AppendUint64(entry, base)
-	entry = binary.BigEndian.AppendUint32(entry, uint32(marks))
 	return binary.BigEndian.AppendUint32(entry, uint32(len(set)))
 }
 
 // parseEntry returns the header and the encoded units, which alias entry.
 func parseEntry(entry []byte) (h entryHeader, units []byte, err error) {
 	switch {
-	case len(entry) > 0 && entry[0] != entryFormat && entry[0] != trailerEntryFormat:
-		return h, nil, fmt.Errorf("decode entry: format %d, want %d or %d", entry[0], entryFormat, trailerEntryFormat)
+	case len(entry) > 0 && (entry[0] < entryFormat || entry[0] > marksEntryFormat):
+		return h, nil, fmt.Errorf("decode entry: format %d, want %d to %d", entry[0], entryFormat, marksEntryFormat)
 	case len(entry) < entryHeaderBytes:
 		return h, nil, fmt.Errorf("decode entry: %d bytes, want at least %d", len(entry), entryHeaderBytes)
 	}
@@ -120,23 +125,29 @@ func parseEntry(entry []byte) (h entryHeader, units []byte, err error) {
 		bounds:      binary.BigEndian.Uint32(entry[45:]),
 	}
 	units = entry[entryHeaderBytes:]
-	if entry[0] == entryFormat {
+	least, marks := trailerTail, uint64(0)
+	switch entry[0] {
+	case entryFormat:
 		return h, units, nil
+	case marksEntryFormat:
+		least = marksTail
 	}
-	tail := len(units) - trailerTail
+	tail := len(units) - least
 	if tail < 0 {
-		return h, nil, fmt.Errorf("decode entry: trailer: %d bytes, want at least %d", len(units), trailerTail)
+		return h, nil, fmt.Errorf("decode entry: trailer: %d bytes, want at least %d", len(units), least)
 	}
-	h.base = binary.BigEndian.Uint64(units[tail:])
-	marks := uint64(binary.BigEndian.Uint32(units[tail+8:]))
-	size := uint64(binary.BigEndian.Uint32(units[tail+12:]))
+	if least == marksTail {
+		marks = uint64(binary.BigEndian.Uint32(units[tail:]))
+	}
+	h.base = binary.BigEndian.Uint64(units[len(units)-trailerTail:])
+	size := uint64(binary.BigEndian.Uint32(units[len(units)-4:]))
 	if marks+size > uint64(tail) {
 		return h, nil, fmt.Errorf("decode entry: trailer: %d bytes of %d", tail, marks+size)
 	}
 	reads := tail - int(size)
 	end := reads - int(marks)
-	units, h.marks, h.reads = units[:end], units[end:reads:reads], units[reads:tail:tail]
-	return h, units, nil
+	h.marks, h.reads = units[end:reads:reads], units[reads:tail:tail]
+	return h, units[:end], nil
 }
 
 // appendCall appends one command.

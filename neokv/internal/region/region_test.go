@@ -70,17 +70,19 @@ func TestEntryRoundTrip(t *testing.T) {
 func TestEntryRefusesGarbage(t *testing.T) {
 	for _, x := range []struct{ name, entry, want string }{
 		{"short", "\x0aabc", "decode entry: 4 bytes, want at least 49"},
-		{"format", string(append([]byte{12}, make([]byte, 60)...)), "decode entry: format 12, want 10 or 11"},
-		{"an older one", string(append([]byte{8}, make([]byte, 60)...)), "decode entry: format 8, want 10 or 11"},
+		{"format", string(append([]byte{13}, make([]byte, 60)...)), "decode entry: format 13, want 10 to 12"},
+		{"an older one", string(append([]byte{8}, make([]byte, 60)...)), "decode entry: format 8, want 10 to 12"},
 		{"an older one with reads", string(append([]byte{9}, make([]byte, 80)...)),
-			"decode entry: format 9, want 10 or 11"},
+			"decode entry: format 9, want 10 to 12"},
 		{"empty", "", "decode entry: 0 bytes, want at least 49"},
 		{"no bounds", string(append([]byte{10}, make([]byte, 46)...)), "decode entry: 47 bytes, want at least 49"},
 		{"no trailer", string(append([]byte{11}, make([]byte, 54)...)),
-			"decode entry: trailer: 6 bytes, want at least 16"},
-		{"short read set", string(append(append([]byte{11}, make([]byte, 68)...), 9)),
+			"decode entry: trailer: 6 bytes, want at least 12"},
+		{"no trailer with marks", string(append([]byte{12}, make([]byte, 60)...)),
+			"decode entry: trailer: 12 bytes, want at least 16"},
+		{"short read set", string(append(append([]byte{11}, make([]byte, 64)...), 9)),
 			"decode entry: trailer: 5 bytes of 9"},
-		{"short marks", string(append(append([]byte{11}, make([]byte, 64)...), 6, 0, 0, 0, 0)),
+		{"short marks", string(append(append([]byte{12}, make([]byte, 56)...), 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)),
 			"decode entry: trailer: 5 bytes of 6"},
 	} {
 		if _, _, err := parseEntry([]byte(x.entry)); err == nil || err.Error() != x.want {
