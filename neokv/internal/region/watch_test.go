@@ -96,6 +96,7 @@ func pair(name string, args ...string) (calls []redis.Call) {
 
 // look has a client watch and read.
 func (x *rivals) look() {
+	synctest.Wait() // clients that have been woken use what is theirs
 	i := slices.IndexFunc(x.clients, func(c *rival) bool { return c.state == idle })
 	if i < 0 {
 		return
@@ -283,6 +284,7 @@ func (x *rivals) play(steps int) {
 // depose has another replica lead, which increments the counters: of the entries under way, the first ones are applied.
 func (x *rivals) depose() {
 	x.stepDown()
+	synctest.Wait()
 	x.changes++
 	for x.random.IntN(2) == 0 {
 		x.deliver()
@@ -467,7 +469,8 @@ func TestExactIsAlone(t *testing.T) {
 	r.servingTerm.Store(5)
 	x := &r.proposer
 	watch := func(table *watches, term uint64) *Watch {
-		w := &Watch{table: table, term: term, keys: []string{"k"}, live: []bool{true}, markBytes: 7}
+		w := &Watch{table: table, term: term, keys: []string{"k"}, live: []bool{true}, markBytes: 7,
+			places: make([]int, 1)}
 		if err := table.add(w, time.Now().Add(time.Hour), nil, false); err != nil {
 			t.Fatal(err)
 		}
