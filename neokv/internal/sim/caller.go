@@ -56,6 +56,8 @@ type caller struct {
 	held       func()
 	full       func() // nil, or called when a store refuses a write for want of space
 
+	between func() // nil, or called in a transaction between what it reads and MULTI
+
 	over  <-chan struct{} // nil, or closed when the caller is to try nothing again
 	conns map[string]*respConn
 	led   map[topology.Slot]string
@@ -187,7 +189,7 @@ func (c *caller) ask(addr string, o *op, deadline time.Time) (string, error) {
 		return "", err
 	}
 	early := c.leaderless != nil && c.leaderless(topology.SlotOf([]byte(o.key)))
-	reply, err := w.call(o.args()...)
+	reply, err := o.ask(w, c.between)
 	if early && err == nil && !o.kind.reads() {
 		c.held()
 	}

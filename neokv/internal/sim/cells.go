@@ -6,7 +6,7 @@ import (
 )
 
 // A key of the sort g stands in a history for three strings in one slot, and a key of the sort j for three fields of
-// one hash. These are its cells a, b and c. A command on several cells takes effect on all of them at once. The value
+// one hash; one of the sort m for three numbers in one slot. These are its cells a, b and c. A command on several cells takes effect on all of them at once. The value
 // of an operation names cells and, behind each one that it writes, what it writes.
 const (
 	mset   opName = "MSET" // value: cell text ...
@@ -19,7 +19,7 @@ const (
 const cellNames = "abc"
 
 // ofCells reports whether the key of an operation has cells.
-func (o *op) ofCells() bool { return o.key[0] == 'g' || o.key[0] == 'j' }
+func (o *op) ofCells() bool { return strings.Contains("gjm", o.key[:1]) }
 
 // cellKey is the key in Redis of a cell that is a string.
 func cellKey(key, cell string) string { return key[:1] + cell + key[1:] }
@@ -79,6 +79,12 @@ func (o *op) cellEffect(before string) (after, want string) {
 		for i := 0; i < len(words); i += 2 {
 			*at(i) = words[i+1]
 		}
+	case move:
+		n, _ := strconv.Atoi(words[2])
+		from, _ := strconv.Atoi(*at(0))
+		to, _ := strconv.Atoi(*at(1))
+		*at(0), *at(1) = strconv.Itoa(from-n), strconv.Itoa(to+n)
+		want = *at(0) + " " + *at(1)
 	case rename:
 		if *at(0) == "" {
 			return before, noSuchKey

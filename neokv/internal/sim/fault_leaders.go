@@ -218,3 +218,55 @@ func overtaken(s *sim, random *rand.Rand) {
 		s.holdWrite(region, term, func() error { return increment(c) }, func() { s.fail(increment(other)) })
 	}
 }
+
+// overtakenWatchers holds a watched increment that has looked at its watch, while another client increments the counter.
+// That one has to wait, unless a mistake lets it pass.
+func overtakenWatchers(s *sim, random *rand.Rand) {
+	c, other := s.newCaller(300), s.newCaller(301)
+	defer c.close()
+	defer other.close()
+	for s.sleep(time.Duration(50+random.IntN(200)) * time.Millisecond) {
+		region := topology.RegionID(1 + random.IntN(simRegions))
+		home, term := s.leader(region)
+		if home == nil {
+			continue
+		}
+		key := s.key('c', int(region)-1)
+		var wg sync.WaitGroup
+		s.holdWrite(region, term, func() error {
+			_, err := c.do(watchedIncr, key, "")
+			return err
+		}, func() {
+			wg.Go(func() {
+				_, err := other.do(incr, key, "")
+				s.fail(err)
+			})
+			s.sleep(20 * time.Millisecond)
+		})
+		wg.Wait()
+	}
+}
+
+// movedWatchers watches and reads a counter, moves the leadership of its region away, increments the counter there, moves
+// leadership back, and then sets what it has read, plus 1.
+func movedWatchers(s *sim, random *rand.Rand) {
+	c, other := s.newCaller(300), s.newCaller(301)
+	defer c.close()
+	defer other.close()
+	for s.sleep(time.Duration(50+random.IntN(200)) * time.Millisecond) {
+		region := topology.RegionID(1 + random.IntN(simRegions))
+		home, _ := s.leader(region)
+		if home == nil {
+			continue
+		}
+		key := s.key('c', int(region)-1)
+		c.between = func() {
+			s.move(region, s.others(home)[random.IntN(2)])
+			_, err := other.do(incr, key, "")
+			s.fail(err)
+			s.move(region, home)
+		}
+		_, err := c.do(watchedIncr, key, "")
+		s.fail(err)
+	}
+}

@@ -24,6 +24,8 @@ var faults = []happening{
 	{"move leaders away and back", returning, nil},
 	{"hold writes while leaders move", lateWrites, (*sim).holdWrites},
 	{"hold increments while others pass", overtaken, (*sim).holdWrites},
+	{"hold watched increments while others pass", overtakenWatchers, (*sim).holdWrites},
+	{"watch counters while leaders move", movedWatchers, nil},
 
 	{"hold pushes while regions split", latePushes, (*sim).holdWrites},
 	{"split regions whose leaders apply it late", slowSplits, nil},

@@ -27,6 +27,8 @@ var least = map[string]simStats{
 	"collections": {Acknowledged: 1200, Kills: 20, Ends: 2, Cuts: 5, Transfers: 4, Compared: 15, Reclaimed: 1000},
 	"members":     {Acknowledged: 1200, Kills: 20, Ends: 2, Cuts: 5, Transfers: 4, Compared: 15, Reclaimed: 150},
 
+	"transactions": {Acknowledged: 1200, Kills: 20, Ends: 2, Cuts: 5, Transfers: 4, Compared: 15},
+
 	"chat": {Acknowledged: 1200, Kills: 20, Ends: 2, Cuts: 5, Transfers: 4, Compared: 15},
 
 	"power-cuts": {Acknowledged: 3600, Kills: 60, Ends: 20, Installing: 5, Snapshots: 20},
@@ -56,5 +58,7 @@ var least = map[string]simStats{
 	"merge-stubborn":       {Acknowledged: 1000, Compared: 5},
 	"flush-neighbours":     {Acknowledged: 1000, Compared: 20},
 	"sweep-straddles":      {Acknowledged: 1000, Compared: 20},
+	"watch-any-base":       {Acknowledged: 2000, Compared: 50},
+	"watch-kept":           {Acknowledged: 2000, Transfers: 500, Compared: 50},
 	"journal-not-replayed": {Acknowledged: 3600, Kills: 120, Ends: 40, Compared: 30},
 }

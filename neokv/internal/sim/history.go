@@ -41,6 +41,10 @@ const (
 
 	fade opName = "PEXPIRE" // value, or ttl: in so many ms
 
+	// Transactions, by the names of their last commands; see transactions.go.
+	watchedIncr opName = "WATCHED SET"       // value: the number that it sets, once the client has read the key
+	move        opName = "DECRBY and INCRBY" // value: cell cell amount
+
 	// On hashes whose histories are not checked.
 	hfill  opName = "HSET" // value: so many fields
 	copyTo opName = "COPY" // value: the key that it replaces

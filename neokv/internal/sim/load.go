@@ -28,7 +28,7 @@ var lastReads = []struct {
 	value string
 }{
 	{'r', get, ""}, {'c', get, ""}, {'n', get, ""}, {'e', get, ""}, {'h', hget, ""},
-	{'l', lrange, ""}, {'s', smembers, ""}, {'z', zrange, ""}, {'g', mget, ""}, {'j', hmget, ""},
+	{'l', lrange, ""}, {'s', smembers, ""}, {'z', zrange, ""}, {'g', mget, ""}, {'m', mget, ""}, {'j', hmget, ""},
 	{'t', smembers, "a"}, {'t', smembers, "b"}, {'t', smembers, "c"},
 }
 

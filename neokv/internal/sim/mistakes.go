@@ -57,6 +57,13 @@ var mistakes = []mistake{
 	{"map-order", "the member that SPOP takes follows from the order of a Go map",
 		func(m *seam.Mistakes) { m.Store.Region.MapOrder = true }},
 
+	{"transaction-cut", "the commands of a transaction travel in two entries",
+		func(m *seam.Mistakes) { m.Store.Region.SplitGroups = true }},
+	{"watch-any-base", "a transaction that watches keys is applied whatever has been applied since it was made",
+		func(m *seam.Mistakes) { m.Store.Region.AnyExact = true }},
+	{"watch-kept", "what a client watches is taken for unchanged in the leader's next term",
+		func(m *seam.Mistakes) { m.Store.Region.KeptWatches = true }},
+
 	{"lease-unchecked", "a lease is never checked",
 		func(m *seam.Mistakes) { m.Store.Region.TrustLease = true }},
 	{"lease-promise", "voters do not hold their promise",

@@ -53,6 +53,16 @@ func (o *op) effect(before, got string) (after, want string) {
 		n, _ := strconv.Atoi(before)
 		after = strconv.Itoa(n + 1)
 		want = after
+	case watchedIncr:
+		n, _ := strconv.Atoi(before)
+		switch {
+		case got == nobody:
+			want = nobody
+		case strconv.Itoa(n+1) == o.value:
+			after, want = o.value, "OK"
+		default:
+			want = nobody
+		}
 	case del, hdel:
 		after, want = "", "0"
 		if before != "" {

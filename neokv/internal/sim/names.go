@@ -20,6 +20,7 @@ const simRegions = 4
 //	l     a list
 //	s, z  a set, a sorted set
 //	g, j  the cells: strings, and fields of a hash, that commands name together; see cells.go
+//	m     the cells: numbers, between which transactions move amounts
 //	t     three sets, between which members move; see moves.go
 //	w     strings that clients write only to see whether the region takes writes
 //	o, p  hashes of many fields, which make work and whose histories are not checked
@@ -52,7 +53,7 @@ func (s *sim) nextEpoch(i int) {
 // quarterOf says in which quarter of a region's slots the keys of a sort are, so that a split of the region leaves some
 // sorts here and some there. COPY goes from the sort o to the sort p.
 var quarterOf = map[byte]int{
-	'r': 0, 'h': 0, 'l': 0, 'w': 0,
+	'r': 0, 'h': 0, 'l': 0, 'w': 0, 'm': 0,
 	'c': 1, 's': 1, 'o': 1, 'p': 1,
 	'n': 2, 'g': 2, 'z': 2,
 	'e': 3, 'j': 3, 't': 3,

@@ -30,6 +30,13 @@ var operations = []operation{
 	{"increments", func(u *user) error { return u.do(incr, 'c', "") }},
 	{"counter reads", func(u *user) error { return u.do(get, 'c', "") }},
 
+	// Transactions: on the counter, and between three numbers of a slot.
+	{"watched increments", func(u *user) error { return u.do(watchedIncr, 'c', "") }},
+	{"transfers of amounts", func(u *user) error {
+		return u.do(move, 'm', fmt.Sprint(u.cells(2, false), " ", 1+u.c.random.IntN(9)))
+	}},
+	{"reads of amounts", func(u *user) error { return u.do(mget, 'm', "") }},
+
 	// Many counters, each of one client.
 	{"lone increments", func(u *user) error {
 		_, err := u.c.do(incr, fmt.Sprintf("x%d-%d{%s}", u.c.id, u.n/8, regionTags[u.c.id%simRegions]), "")

@@ -52,6 +52,9 @@ func TestExpiriesVirtual(t *testing.T) { runBatch(t, "expiries", 1, 40, 15*time.
 // TestChatVirtual runs seeds with a chat.
 func TestChatVirtual(t *testing.T) { runBatch(t, "chat", 1, 20, *simVirtual) }
 
+// TestTransactionsVirtual runs seeds with transactions.
+func TestTransactionsVirtual(t *testing.T) { runBatch(t, "transactions", 1, 20, *simVirtual) }
+
 // TestMembersVirtual runs seeds with lists, sets and sorted sets.
 func TestMembersVirtual(t *testing.T) { reclaimedVirtually(t, "members") }
 
