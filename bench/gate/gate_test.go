@@ -269,8 +269,8 @@ func TestOutcomePrints(t *testing.T) {
 		}
 	}
 	for _, want := range []string{"regression: of 3 figures that gate, 2 worse\n", "x: syncs",
-		"2, now 3 (+50.00 %, threshold 0.20 %): worse", "counts: 2 gate", "CPU: 12 rounds of 3 blocks; nine of ten such runs find a change of ",
-		"warning: a <b> | c"} {
+		"2, now 3 (+50.00 %, threshold 0.20 %): worse", "counts: 2 gate",
+		"CPU: 12 rounds of 3 blocks; nine of ten such runs find a change of ", "warning: a <b> | c"} {
 		if !strings.Contains(table.String(), want) {
 			t.Errorf("no %q in:\n%s", want, table.String())
 		}
@@ -282,6 +282,22 @@ func TestOutcomePrints(t *testing.T) {
 	err := xml.Unmarshal(junit.Bytes(), &suite)
 	if err != nil || suite.Tests != 3 || suite.Failures != 2 || len(suite.Cases) != 3 {
 		t.Errorf("%v: %s", err, junit.String())
+	}
+}
+
+// TestOutcomeReads: one figure is no figures, and a change that is large reads as times.
+func TestOutcomeReads(t *testing.T) {
+	o := Outcome{Verdict: Regression, Counts: []Finding{{Figure: "syncs", Kind: results.Counted, Before: 1, Now: 190,
+		Change: 189, Threshold: .002, Gates: true, Verdict: compare.Worse}}, Timed: []Finding{{Figure: "p99", Unit: "us",
+		Before: 100, Now: 250, Change: 1.5, Interval: []float64{-.25, 200.1}, Verdict: compare.Same}}}
+	for got, want := range map[string]string{
+		o.headline():       "regression: of 1 figure that gates, 1 worse",
+		o.Counts[0].text(): "1, now 190 (x190, threshold 0.20 %): worse",
+		o.Timed[0].text():  "100 us, now 250 us (x2.50, x0.75 to x201): ~, for information",
+	} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }
 
@@ -378,7 +394,7 @@ func TestProof(t *testing.T) {
 		t.Errorf("%+v: want a count that differs, and CPU", found)
 	}
 	if says := FalseAlarms(trials, "timed", time.Minute); !strings.HasPrefix(says,
-		"1 false alarms in 3 trials of the same build, 1 inconclusive: ") || !strings.HasSuffix(says, "86.5 % of cases") {
+		"1 false alarm in 3 trials of the same build, 1 inconclusive: ") || !strings.HasSuffix(says, "86.5 % of cases") {
 		t.Error(says)
 	}
 	for _, text := range []string{"{}", `{"verdict":`, `{"verdict":"pass"}{"verdict":`} {

@@ -64,19 +64,14 @@ func (o *Outcome) PrintMarkdown(w io.Writer) error {
 // PrintHTML writes an outcome as a page, with all figures.
 func (o *Outcome) PrintHTML(w io.Writer) error {
 	p := report.CheckPage{Verdict: string(o.Verdict), Headline: o.headline(), Conditions: o.Conditions, Power: o.Power,
-		Warnings: o.Warnings, Next: o.Next,
-		Columns: []string{"figure", "before", "now", "change", "threshold or interval", "gates"}}
+		Warnings: o.Warnings, Next: o.Next}
 	for _, f := range o.all() {
 		if n := len(p.Cases); n == 0 || p.Cases[n-1].Name != f.Case {
 			p.Cases = append(p.Cases, report.CheckedCase{Name: f.Case})
 		}
-		gates := "no"
-		if f.Gates {
-			gates = "yes"
-		}
 		c := &p.Cases[len(p.Cases)-1]
-		c.Rows = append(c.Rows, report.CheckedFigure{Verdict: f.Verdict, Gates: f.Gates,
-			Cells: []string{f.Figure, f.value(f.Before), f.value(f.Now), f.change(), f.bounds(), gates}})
+		c.Rows = append(c.Rows, report.CheckedFigure{Figure: f.Figure, Before: f.value(f.Before), Now: f.value(f.Now),
+			Change: f.change(), Bounds: f.bounds(), Verdict: f.Verdict, Gates: f.Gates})
 	}
 	return report.CheckHTML(w, p)
 }
@@ -95,7 +90,12 @@ func (o *Outcome) headline() string {
 	if changed == nil {
 		changed = []string{"none has changed"}
 	}
-	return fmt.Sprintf("%s: of %d figures that gate, %s", o.Verdict, gating, strings.Join(changed, ", "))
+	gate := "gate"
+	if gating == 1 {
+		gate = "gates"
+	}
+	return fmt.Sprintf("%s: of %s that %s, %s", o.Verdict, results.Plural(int64(gating), "figure"), gate,
+		strings.Join(changed, ", "))
 }
 
 func (o *Outcome) all() []Finding { return slices.Concat(o.Counts, o.Timed) }
@@ -129,19 +129,23 @@ func (f *Finding) text() string {
 	return s
 }
 
-// change prints the change.
+// change prints the change, that of a count with two digits behind the point, as its threshold.
 func (f *Finding) change() string {
 	if f.Before == 0 {
 		return "new"
 	}
-	return fmt.Sprintf("%+.2f %%", 100*f.Change)
+	change := compare.Percent(1 + f.Change)
+	if f.Kind == results.Counted && strings.HasSuffix(change, "%") { // no times
+		return fmt.Sprintf("%+.2f %%", 100*f.Change)
+	}
+	return change
 }
 
 // bounds prints the interval, or the threshold.
 func (f *Finding) bounds() string {
 	switch {
 	case f.Interval != nil:
-		return fmt.Sprintf("%+.1f %% to %+.1f %%", 100*f.Interval[0], 100*f.Interval[1])
+		return (&compare.Estimate{Interval: []float64{1 + f.Interval[0], 1 + f.Interval[1]}}).Span()
 	case f.Threshold > 0:
 		return fmt.Sprintf("%.2f %%", 100*f.Threshold)
 	}

@@ -18,7 +18,6 @@ type CheckPage struct {
 	Verdict, Headline     string
 	Conditions            []results.NamedValue
 	Power, Warnings, Next []string
-	Columns               []string // without that of the verdict
 	Cases                 []CheckedCase
 }
 
@@ -28,12 +27,12 @@ type CheckedCase struct {
 	Rows []CheckedFigure
 }
 
-// CheckedFigure is a row of a CheckPage: the cells of the columns, and what they say. Gates says that the figure can
-// fail the check.
+// CheckedFigure is a row of a CheckPage. Bounds is the threshold, or the interval of the change. Gates says that the
+// figure can fail the check.
 type CheckedFigure struct {
-	Cells   []string
-	Verdict compare.Verdict
-	Gates   bool
+	Figure, Before, Now, Change, Bounds string
+	Verdict                             compare.Verdict
+	Gates                               bool
 }
 
 // Class returns the class of the verdict in the style. Only figures that gate stand out.

@@ -11,12 +11,12 @@ import (
 // TestCheckPage: the page of a gate has all figures, lets only those that gate stand out, and runs nothing.
 func TestCheckPage(t *testing.T) {
 	row := func(v compare.Verdict, gates bool) CheckedFigure {
-		return CheckedFigure{Cells: []string{"syncs " + hostile, "1"}, Verdict: v, Gates: gates}
+		return CheckedFigure{Figure: "syncs " + hostile, Now: "1", Verdict: v, Gates: gates}
 	}
 	var page bytes.Buffer
 	err := CheckHTML(&page, CheckPage{
 		Verdict: "regression", Headline: "one " + hostile, Power: []string{"sees 2 % " + hostile},
-		Warnings: []string{"a warning"}, Next: []string{"a command"}, Columns: []string{"figure", "now"},
+		Warnings: []string{"a warning"}, Next: []string{"a command"},
 		Cases: []CheckedCase{{Name: "set " + hostile, Rows: []CheckedFigure{row(compare.Worse, true),
 			row(compare.Better, true), row(compare.Worse, false), row("as before", true)}}},
 	})

@@ -28,6 +28,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"neokv.dev/results"
+	"neokv.dev/results/compare"
 )
 
 var pictures = flag.String("pictures", "", "a folder for pictures of the pages that the tests open")
@@ -105,7 +106,8 @@ func open(t *testing.T, browser context.Context, path string, width, height int6
 	err = chromedp.Do(ctx,
 		send(network.Enable, network.EnableParams{}), send(log.Enable, cdp.Empty{}), send(runtime.Enable, cdp.Empty{}),
 		chromedp.EmulateViewport(width, height), send(emulation.SetEmulatedMedia, media),
-		chromedp.Navigate(address), chromedp.WaitReady(chromedp.CSS("html[data-drawn]")),
+		chromedp.Navigate(address),
+		chromedp.WaitReady(chromedp.CSS("html[data-drawn], html:not(:has(#data))")), // or there is nothing to draw
 	)
 	if err != nil {
 		t.Fatalf("open: %v; seen: %q", err, o.complaints())
@@ -178,11 +180,14 @@ type view struct {
 	width                int64
 }
 
-var views = []view{
-	{"light", "light", "255,255,255,255", 1280},
-	{"dark", "dark", "18,22,28,255", 1280},
-	{"phone", "light", "255,255,255,255", phone},
-}
+var (
+	onPhone = view{"phone", "light", "255,255,255,255", phone}
+	views   = []view{
+		{"light", "light", "255,255,255,255", 1280},
+		{"dark", "dark", "18,22,28,255", 1280},
+		onPhone,
+	}
+)
 
 // phone is the width of a small phone in pixels, and phoneHeight what it shows at once.
 const (
@@ -321,6 +326,24 @@ func TestComparisonInBrowser(t *testing.T) {
 			t.Errorf("the browser saw %q", seen)
 		}
 	})
+}
+
+// TestCheckInBrowser: the page of a gate has no charts, and what its figures say is in sight.
+func TestCheckInBrowser(t *testing.T) {
+	path := writePageFile(t, func(w io.Writer) error {
+		return CheckHTML(w, CheckPage{Verdict: "regression", Headline: "regression: of 3 figures that gate, 2 worse",
+			Conditions: []results.NamedValue{{Name: "baseline", Value: "bench/gate/baseline.json, commit 0123456789"}},
+			Power:      []string{"CPU: 12 rounds of 3 blocks; nine of ten such runs find a change of 3.6 %"},
+			Cases: []CheckedCase{
+				{Name: "set P=16 stores=3", Rows: []CheckedFigure{
+					{"Raft entry bytes", "123,456 B", "234,567 B", "+90.00 %", "0.20 %", compare.Worse, true},
+					{"compaction bytes", "123,456 B", "234,567 B", "+90.00 %", "-", "not compared", false}}},
+				{Name: "beside the baseline's build", Rows: []CheckedFigure{
+					{"CPU", "135 us", "151 us", "+11.9 %", "+4.3 % to +22.7 %", compare.Contaminated, true},
+					{"no answer for", "48.5 ms", "4,857 ms", "x100", "x0.743 to x201", compare.Same, false}}},
+			}})
+	})
+	look(t, browser(t), path, "check", onPhone, nil)
 }
 
 // TestHistoryInBrowser: the figures of a history are drawn with their change points, and a tip names the commit.
