@@ -305,7 +305,7 @@ func (o *Outcome) Conclude() {
 		if f.Figure != judged {
 			continue
 		}
-		seen := fmt.Sprintf("%s: %d rounds of 3 blocks; ", f.Figure, f.Runs)
+		seen := fmt.Sprintf("%s: %s of 3 blocks; ", f.Figure, results.Plural(int64(f.Runs), "round"))
 		switch {
 		case f.Interval == nil:
 			seen += "too few for an interval, so no change could have been told from noise"

@@ -59,6 +59,7 @@ func FalseAlarms(trials []Trial, only string, budget time.Duration) string {
 			unsure++
 		}
 	}
-	return fmt.Sprintf("%d false alarms in %d trials of the same build, %d inconclusive: with 95 %% confidence a check "+
-		"of a build that is as good fails in at most %.1f %% of cases", wrong, n, unsure, 100*compare.AtMost(wrong, n))
+	return fmt.Sprintf("%s in %s of the same build, %d inconclusive: with 95 %% confidence a check of a build that is "+
+		"as good fails in at most %.1f %% of cases", results.Plural(int64(wrong), "false alarm"),
+		results.Plural(int64(n), "trial"), unsure, 100*compare.AtMost(wrong, n))
 }

@@ -101,8 +101,8 @@ func (f *Findings) heading() []string {
 	return []string{
 		fmt.Sprintf("%s: %s commands a test, clients %d%s, pipeline %d, values of %d bytes, %s", f.Tool,
 			results.Count(l.Requests), l.Clients, threads, l.Pipeline, l.ValueBytes, keys),
-		fmt.Sprintf("%d rounds, every other one in the opposite order, each side started afresh; durability %s",
-			f.Rounds, f.Durability),
+		fmt.Sprintf("%s, every other one in the opposite order, each side started afresh; durability %s",
+			results.Plural(int64(f.Rounds), "round"), f.Durability),
 		fmt.Sprintf("%s, %d cores, %.1f GB, %s", f.Machine.CPU, f.Machine.Cores,
 			float64(f.Machine.MemoryBytes)/1e9, f.Machine.OS),
 		f.Started.Format("2006-01-02 15:04 UTC"),

@@ -60,14 +60,15 @@ func TestCheckCounts(t *testing.T) {
 	for n := range 2 { // sittings
 		got := neokvRun(t, os.Environ(), "check", "--prove", "trials", "--baseline", "baseline.json", "--only", "counts",
 			"--runs", "1")
-		want := fmt.Sprintf("0 false alarms in %d trials of the same build, 0 inconclusive: ", n+1)
+		want := fmt.Sprintf("0 false alarms in %s of the same build, 0 inconclusive: ",
+			results.Plural(int64(n+1), "trial"))
 		if got.status != statusDone || !strings.HasPrefix(got.stdout, want) {
 			t.Errorf("%+v, want %s", got, want)
 		}
 	}
 	seen := neokvRun(t, nil, "history", "show", "h.jsonl")
 	if seen.status != statusDone || !strings.Contains(seen.stdout, "small") ||
-		!strings.Contains(seen.stdout, "1 stores, ") || !strings.Contains(seen.stdout, "Raft entries") {
+		!strings.Contains(seen.stdout, "1 store, ") || !strings.Contains(seen.stdout, "Raft entries") {
 		t.Errorf("the history: %+v", seen)
 	}
 	for name, want := range map[string]string{"check.xml": "<failure message=", "check.md": "**regression: "} {

@@ -96,7 +96,7 @@ func TestRedisBenchmarkIsInterrupted(t *testing.T) {
 	dir := t.TempDir()
 	status := run(ctx, process{nil, strings.NewReader(""), &stdout, stderr}, []string{"redis-benchmark", "--rounds", "9",
 		"--spread", "0", "--profile", "small", "--dir", dir, "--format", "md", "--", "-t", "set", "-n", "10000"})
-	if status != statusFailed || !strings.Contains(stdout.String(), "1 rounds, ") ||
+	if status != statusFailed || !strings.Contains(stdout.String(), "1 round, ") ||
 		!strings.HasSuffix(stderr.String(), "round 2 of 9: redis-server\nround 2 of 9: neokv\nneokv: interrupted\n") {
 		t.Errorf("status %d, %s, %s", status, stdout.String(), stderr.String())
 	}

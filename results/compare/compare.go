@@ -135,7 +135,7 @@ func Rounds(rounds []Round, primary []string) *Delta {
 }
 
 func (d *Delta) finish() {
-	d.conclude(fmt.Sprintf("%d rounds", d.Rounds), func(p float64) int { return fewest(d.arms(), p/2) })
+	d.conclude(results.Plural(int64(d.Rounds), "round"), func(p float64) int { return fewest(d.arms(), p/2) })
 }
 
 func (d *Delta) arms() int {
@@ -274,7 +274,7 @@ func Sides(a, b [][]results.Figure, primary []string) *Delta {
 		row.A.AtLeast, row.B.AtLeast = atLeast(a, f.Name), atLeast(b, f.Name)
 		d.Rows = append(d.Rows, row)
 	}
-	d.conclude(fmt.Sprintf("%d and %d runs", len(a), len(b)), func(p float64) int {
+	d.conclude(fmt.Sprintf("%d and %s", len(a), results.Plural(int64(len(b)), "run")), func(p float64) int {
 		n := 1
 		for 2/mathx.Choose(2*n, n) > p {
 			n++

@@ -274,3 +274,22 @@ func TestMarkdown(t *testing.T) {
 		t.Errorf("got %s", out.String())
 	}
 }
+
+// TestOneRound: one round is no rounds, and one run is no runs.
+func TestOneRound(t *testing.T) {
+	side := []results.Figure{{Name: "p99", Unit: "us", Better: results.Lower, Value: 100}}
+	sides := [][]results.Figure{side}
+	for d, want := range map[*Delta]string{
+		Rounds([]Round{{A: side, B: side}}, []string{"p99"}):                "1 round",
+		Rounds([]Round{{A: side, B: side, Control: side}}, []string{"p99"}): "1 round",
+		Sides(sides, sides, []string{"p99"}):                                "1 and 1 run",
+	} {
+		if c := d.Conclusion.Text; !strings.HasPrefix(c, "cannot tell: "+want+", and a conclusion about 1 figure ") {
+			t.Errorf("the conclusion %q, want %q in it", c, want)
+		}
+		note := d.Notes()[0]
+		if !strings.HasPrefix(note, want+" of A") && !strings.HasPrefix(note, want+", which") {
+			t.Errorf("the note %q, want %q in it", note, want)
+		}
+	}
+}

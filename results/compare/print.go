@@ -209,14 +209,14 @@ func (d *Delta) Notes() []string {
 	var out []string
 	switch {
 	case d.Rounds > 0 && d.Control:
-		out = append(out, fmt.Sprintf("%d rounds of A, B and A again; the change is that of B against both, in per cent of A",
-			d.Rounds))
+		out = append(out, fmt.Sprintf("%s of A, B and A again; the change is that of B against both, in per cent of A",
+			results.Plural(int64(d.Rounds), "round")))
 	case d.Rounds > 0:
-		out = append(out, fmt.Sprintf("%d rounds of A and B; the change is in per cent of A", d.Rounds))
+		out = append(out, results.Plural(int64(d.Rounds), "round")+" of A and B; the change is in per cent of A")
 	case len(d.Rows) > 0:
-		out = append(out, fmt.Sprintf("%d and %d runs, which did not take turns: a change of the machine in between counts "+
+		out = append(out, fmt.Sprintf("%d and %s, which did not take turns: a change of the machine in between counts "+
 			"as one of B; p is that of a Mann-Whitney U test, and the interval is that of Hodges and Lehmann",
-			d.Rows[0].A.N, d.Rows[0].B.N))
+			d.Rows[0].A.N, results.Plural(int64(d.Rows[0].B.N), "run")))
 	}
 	for _, r := range d.Rows {
 		if !r.Means && r.Ratio != nil && r.Ratio.Interval != nil && r.A.Center > 0 {

@@ -96,7 +96,7 @@ func (p *Proof) Rates(rounds int, primary []string) (lines []string) {
 	head := fmt.Sprintf("proof of this setup, %s: %s and %d in which B was held back", p.Name,
 		results.Plural(int64(len(equal)), "equal round"), len(held))
 	if rounds == 0 || len(equal) < rounds {
-		return []string{fmt.Sprintf("%s; tables of %d rounds take more", head, rounds)}
+		return []string{fmt.Sprintf("%s; tables of %s take more", head, results.Plural(int64(rounds), "round"))}
 	}
 	random := rand.New(rand.NewPCG(p.Header.Seed, uint64(rounds)))
 	whole := func(all []Round, is func(Verdict) bool) (k, n int) {

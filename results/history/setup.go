@@ -57,8 +57,10 @@ func target(h *results.Header) string {
 		}
 		return strings.Join(words, ", ")
 	}
-	words = append(words, fmt.Sprintf("%d stores, %d replicas and %d regions in one process", c.Stores, c.Replicas,
-		c.Regions), c.Transport+" transport")
+	words = append(words,
+		fmt.Sprintf("%s, %s and %s in one process", results.Plural(int64(c.Stores), "store"),
+			results.Plural(int64(c.Replicas), "replica"), results.Plural(int64(c.Regions), "region")),
+		c.Transport+" transport")
 	switch {
 	case c.InMemory:
 	case c.Logs != (results.DataFolder{}):

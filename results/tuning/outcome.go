@@ -96,8 +96,8 @@ func (o *StudyOutcome) Conclusion() []string {
 		if row == nil || row.Ratio == nil {
 			return []string{"the default has no " + objective + ", so nothing can be compared with it"}
 		}
-		change := fmt.Sprintf("%s: %s %s (%s) on fresh seeds, in %d rounds", Name(o.Winner), objective,
-			compare.Percent(row.Ratio.Center), row.Ratio.Span(), row.Ratio.N)
+		change := fmt.Sprintf("%s: %s %s (%s) on fresh seeds, in %s", Name(o.Winner), objective,
+			compare.Percent(row.Ratio.Center), row.Ratio.Span(), results.Plural(int64(row.Ratio.N), "round"))
 		var out []string
 		switch {
 		case o.Confirmed:
