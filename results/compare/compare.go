@@ -69,8 +69,8 @@ type Row struct {
 	B       Estimate `json:"b"`
 	// Means says that some block has nothing of the figure: A and B are means, and Ratio is theirs.
 	Means bool `json:"means,omitempty"`
-	// Ratio is how many times as much B has as A, nil if there is none. Of runs that did not take turns it is the median
-	// of the ratios of every B to every A.
+	// Ratio is how many times as much B has as A, nil if there is none. Of runs that did not take turns it is the
+	// median of the ratios of every B to every A.
 	Ratio *Estimate `json:"ratio,omitempty"`
 	// Ratios are those of the rounds, in their order, if each round has one: B to the geometric mean of A and its copy.
 	Ratios []float64 `json:"ratios,omitempty"`
@@ -81,8 +81,9 @@ type Row struct {
 	P        float64 `json:"p"`
 	Adjusted float64 `json:"adjusted_p"`
 	Verdict  Verdict `json:"verdict"`
-	// Within is the largest change, as a share, that the level of the conclusion leaves possible. Visible is the smallest
-	// change that it would have found in nine of ten such runs. Both are 0 if that is not known, or not primary.
+	// Within is the largest change, as a share, that the level of the conclusion leaves possible. Visible is the
+	// smallest change that it would have found in nine of ten such runs. Both are 0 if that is not known, or not
+	// primary.
 	Within  float64 `json:"within,omitempty"`
 	Visible float64 `json:"visible,omitempty"`
 
@@ -90,8 +91,8 @@ type Row struct {
 	bounded  bool    // Within and Visible are known
 	least    float64 // P can be no less with so few rounds
 	controlP float64 // P of the copy of A against A
-	// interval returns the ratio, with the interval that leaves out the true one with a probability of wrong at most. It
-	// is nil if there is none. control returns that of the copy of A.
+	// interval returns the ratio, with the interval that leaves out the true one with a probability of wrong at most.
+	// It is nil if there is none. control returns that of the copy of A.
 	interval func(wrong float64) *Estimate
 	control  func() *Estimate
 	// visible returns the logarithm of the smallest change that is found in nine of ten cases, 0 if it is not known.
@@ -309,7 +310,9 @@ func values(side [][]results.Figure, name string) (out []float64) {
 
 // atLeast reports whether some value of a figure is a lower bound.
 func atLeast(side [][]results.Figure, name string) bool {
-	return slices.ContainsFunc(slices.Concat(side...), func(f results.Figure) bool { return f.Name == name && f.AtLeast })
+	return slices.ContainsFunc(slices.Concat(side...), func(f results.Figure) bool {
+		return f.Name == name && f.AtLeast
+	})
 }
 
 // newRow returns a row without a verdict. It is not ok if a side does not have the figure, or both have nothing of it.

@@ -46,14 +46,17 @@ func TestRounds(t *testing.T) {
 		atLeast, atMost, seenTo float64 // of the ratio of throughput, and of what it could have seen
 		says                    string
 	}{
-		{"nothing", 20, 1, 1, 1, Same, Same, .97, 1.03, .06, `^no difference larger than [1-5]\.. % in throughput and CPU$`},
+		{"nothing", 20, 1, 1, 1, Same, Same, .97, 1.03, .06,
+			`^no difference larger than [1-5]\.. % in throughput and CPU$`},
 		{"faster and cheaper", 20, 1.2, .8, 1, Better, Better, 1.15, 1.25, .06,
 			`^B is better in throughput \(\+[12].\.. % of [0-9,]+ ops/s\) and CPU \(-[12].\.. % of .* us\)$`},
 		{"slower and dearer", 20, .8, 1.2, 1, Worse, Worse, .77, .83, .06, "^B is worse in throughput .* and CPU"},
-		{"faster and dearer", 20, 1.2, 1.2, 1, Better, Worse, 1.15, 1.25, .06, "^B is better in throughput .*, worse in CPU"},
+		{"faster and dearer", 20, 1.2, 1.2, 1, Better, Worse, 1.15, 1.25, .06,
+			"^B is better in throughput .*, worse in CPU"},
 		{"faster", 20, 1.2, 1, 1, Better, Same, 1.15, 1.25, .06,
 			"^B is better in throughput .*; no difference larger than .* % in CPU$"},
-		{"something else", 20, 1.1, 1, 1.1, Same, Same, 1, 1.1, .12, "^cannot tell: A and its copy differ, throughput by"},
+		{"something else", 20, 1.1, 1, 1.1, Same, Same, 1, 1.1, .12,
+			"^cannot tell: A and its copy differ, throughput by"},
 		{"a little of something else", 20, 2, 1, 1.1, Better, Same, 1.8, 2, .12, "^B is better in throughput"},
 		{"five rounds", 5, 2, 1, 1, TooFew, TooFew, 1.8, 2.2, 0,
 			"^cannot tell: 5 rounds, and a conclusion about 2 figures takes 6$"},
@@ -204,7 +207,8 @@ func TestRunFile(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		c := run.Compare()
-		if r := c.Row("throughput"); c.Rounds != 6 || r == nil || r.A.Center != 101 || r.B.Center != 101 || r.A.N != 12 {
+		if r := c.Row("throughput"); c.Rounds != 6 || r == nil || r.A.Center != 101 || r.B.Center != 101 ||
+			r.A.N != 12 {
 			t.Errorf("%s: %+v", name, c)
 		}
 		if len(c.Warnings) != 1 || !strings.HasPrefix(c.Warnings[0], "20 of 20 blocks, the first: 994 times") {
@@ -230,16 +234,20 @@ func TestRunFile(t *testing.T) {
 // TestComparable: whatever makes a load another one keeps results from being compared.
 func TestComparable(t *testing.T) {
 	h := func() *results.Header {
-		return &results.Header{Groups: []results.ClientGroup{{Name: "w.yaml", Workload: "w.yaml", Clients: 2, Pipeline: 4,
-			Content: results.ContentOf([]byte("a"))}}, Seed: 1}
+		return &results.Header{Groups: []results.ClientGroup{{Name: "w.yaml", Workload: "w.yaml", Clients: 2,
+			Pipeline: 4, Content: results.ContentOf([]byte("a"))}}, Seed: 1}
 	}
 	for want, change := range map[string]func(*results.Header){
 		"": func(h *results.Header) {
 			h.Seed, h.Duration, h.Command, h.Settings = 2, 3, []string{"x"}, map[string]string{"a": "b"}
 		},
 		"contents: sha256 ": func(h *results.Header) { h.Groups[0].Content = results.ContentOf([]byte("b")) },
-		"a pipeline goes to: wherever its keys are and one node": func(h *results.Header) { h.Groups[0].OneNode = true },
-		"a pipeline goes to: wherever its keys are and one slot": func(h *results.Header) { h.Groups[0].OneSlot = true },
+		"a pipeline goes to: wherever its keys are and one node": func(h *results.Header) {
+			h.Groups[0].OneNode = true
+		},
+		"a pipeline goes to: wherever its keys are and one slot": func(h *results.Header) {
+			h.Groups[0].OneSlot = true
+		},
 		"schedule: (none) and 1 event, 1 fault among them: 1s kill 2": func(h *results.Header) {
 			h.Schedule = results.NewSchedule([]string{"1s kill 2"}, 1)
 		},
@@ -251,7 +259,8 @@ func TestComparable(t *testing.T) {
 	} {
 		x := h()
 		change(x)
-		if err := Comparable(h(), x); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+		if err := Comparable(h(), x); (err == nil) != (want == "") ||
+			err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%v; want %q", err, want)
 		}
 	}

@@ -126,7 +126,8 @@ func (row *Row) bound(wrong float64) {
 	row.Visible = row.VisibleAt(wrong)
 }
 
-// VisibleAt is Visible of a test that finds with a probability of wrong what is not there. It is 0 if that is not known.
+// VisibleAt is Visible of a test that finds with a probability of wrong what is not there. It is 0 if that is not
+// known.
 func (row *Row) VisibleAt(wrong float64) float64 {
 	if row.visible == nil {
 		return 0
@@ -208,8 +209,8 @@ func (d *Delta) judge(primary []Row, have string, enough int) Conclusion {
 		}
 		if vetoed && lost.Verdict == Same {
 			mine, theirs := arm.of(lost)
-			return cannot(Unknown, "%s has %.2g %s/op, %s %.2g, and an arm that loses operations is not better", arm.name, mine,
-				lost.Name, arm.other, theirs)
+			return cannot(Unknown, "%s has %.2g %s/op, %s %.2g, and an arm that loses operations is not better",
+				arm.name, mine, lost.Name, arm.other, theirs)
 		}
 	}
 	return concluded(primary)

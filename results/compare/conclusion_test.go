@@ -20,8 +20,8 @@ func table(r *rand.Rand, rounds, primary, others int, change float64) (rows []Ro
 		n := noises[i%len(noises)]
 		turns := n.rounds(r, rounds, 3, change)
 		low, high := alignedRanks(turns, 0).tails(quick)
-		rows = append(rows, Row{Name: fmt.Sprint(i), Better: results.Lower, Primary: i < primary, P: min(1, 2*min(low, high)),
-			sign: low - high})
+		rows = append(rows, Row{Name: fmt.Sprint(i), Better: results.Lower, Primary: i < primary,
+			P: min(1, 2*min(low, high)), sign: low - high})
 		change = 0
 	}
 	return rows
@@ -43,7 +43,8 @@ func TestFalseConclusions(t *testing.T) {
 					*n++
 				}
 			}
-			count(&concluded, d.Conclusion.Verdict == Better || d.Conclusion.Verdict == Worse || d.Conclusion.Verdict == Differs)
+			count(&concluded, d.Conclusion.Verdict == Better || d.Conclusion.Verdict == Worse ||
+				d.Conclusion.Verdict == Differs)
 			alone, other := false, false
 			for _, r := range d.Rows {
 				alone = alone || r.P <= 1-Level
@@ -52,11 +53,11 @@ func TestFalseConclusions(t *testing.T) {
 			count(&single, alone)
 			count(&explored, other)
 		}
-		t.Logf("%d rounds: %d conclusions, %d tables with an exploratory claim, %d with a row that differs by itself", rounds,
-			concluded, explored, single)
+		t.Logf("%d rounds: %d conclusions, %d tables with an exploratory claim, %d with a row that differs by itself",
+			rounds, concluded, explored, single)
 		if concluded > most(Wrong) || explored > most(FalseDiscoveries) {
-			t.Errorf("%d rounds: of %d tables without a difference %d conclude that there is one, %d explore one", rounds,
-				*trials, concluded, explored)
+			t.Errorf("%d rounds: of %d tables without a difference %d conclude that there is one, %d explore one",
+				rounds, *trials, concluded, explored)
 		}
 	}
 }
@@ -93,11 +94,11 @@ func TestVisible(t *testing.T) {
 				}
 				slices.Sort(sizes)
 				truth, median := need[int(Found*float64(len(need)))], sizes[len(sizes)/2]
-				t.Logf("level %g, %-11s %2d rounds: %.3f found; the median says %.4f, nine of ten find %.4f", wrong, n.name,
-					rounds, share, median, truth)
+				t.Logf("level %g, %-11s %2d rounds: %.3f found; the median says %.4f, nine of ten find %.4f", wrong,
+					n.name, rounds, share, median, truth)
 				if share < .8 || share > .985 {
-					t.Errorf("level %g, %s, %d rounds: %.3f of changes found that nine of ten runs were said to find", wrong,
-						n.name, rounds, share)
+					t.Errorf("level %g, %s, %d rounds: %.3f of changes found that nine of ten runs were said to find",
+						wrong, n.name, rounds, share)
 				}
 			}
 		}
@@ -147,8 +148,8 @@ func TestLevel(t *testing.T) {
 			}
 			sum, most = sum+wrong, max(most, wrong)
 		}
-		t.Logf("%d rounds, %d tables: a false conclusion in %.3f %% of deals, %.3f %% of those of one table at most", rounds,
-			tables, 100*sum/float64(tables), 100*most)
+		t.Logf("%d rounds, %d tables: a false conclusion in %.3f %% of deals, %.3f %% of those of one table at most",
+			rounds, tables, 100*sum/float64(tables), 100*most)
 		if most > Wrong {
 			t.Errorf("%d rounds: a table concludes falsely in %g of deals, want %g at most", rounds, most, Wrong)
 		}
@@ -167,7 +168,8 @@ func TestLosses(t *testing.T) {
 		rounds   int
 		warnings string
 	}{
-		{"none", func(int) (a, b, again float64) { return 0, 0, 0 }, 1.5, Better, Better, "^B is better in p99", 12, ""},
+		{"none", func(int) (a, b, again float64) { return 0, 0, 0 }, 1.5, Better, Better, "^B is better in p99", 12,
+			""},
 		{"B loses some", func(int) (a, b, again float64) { return 0, .02, 0 }, 1.5, Unknown, Worse,
 			`^B is worse in errors \(0.02`, 12, ""},
 		{"B loses some in one round", func(i int) (a, b, again float64) {
@@ -175,13 +177,14 @@ func TestLosses(t *testing.T) {
 				return 0, .3, 0
 			}
 			return 0, 0, 0
-		}, 1.5, Unknown, Unknown, `^cannot tell: B has 0.025 errors/op, A 0, and an arm that loses operations is not better$`, 12, ""},
+		}, 1.5, Unknown, Unknown,
+			`^cannot tell: B has 0.025 errors/op, A 0, and an arm that loses operations is not better$`, 12, ""},
 		{"A loses some", func(int) (a, b, again float64) { return .02, 0, .02 }, 1 / 1.5, Unknown, Better,
 			`^B is better in errors`, 12, ""},
-		{"both lose as much", func(int) (a, b, again float64) { return .02, .02, .02 }, 1.5, Better, Better, "^B is better in p99",
-			12, ""},
-		{"B answers nothing", func(int) (a, b, again float64) { return 0, 1, 0 }, 0, "", Worse, "^B is worse in errors", 12,
-			"12 of 12 rounds lack p99 of an arm and are left out there"},
+		{"both lose as much", func(int) (a, b, again float64) { return .02, .02, .02 }, 1.5, Better, Better,
+			"^B is better in p99", 12, ""},
+		{"B answers nothing", func(int) (a, b, again float64) { return 0, 1, 0 }, 0, "", Worse, "^B is worse in errors",
+			12, "12 of 12 rounds lack p99 of an arm and are left out there"},
 	} {
 		random := rand.New(rand.NewPCG(1, 6))
 		var rounds []Round
@@ -205,8 +208,8 @@ func TestLosses(t *testing.T) {
 		if latency != x.latency || d.Conclusion.Verdict != x.want ||
 			!regexp.MustCompile(x.says).MatchString(d.Conclusion.Text) ||
 			strings.Join(d.Warnings, "; ") != x.warnings {
-			t.Errorf("%s: p99 %q, %+v, warnings %q; want %q, %q %s", x.name, latency, d.Conclusion, d.Warnings, x.latency,
-				x.want, x.says)
+			t.Errorf("%s: p99 %q, %+v, warnings %q; want %q, %q %s", x.name, latency, d.Conclusion, d.Warnings,
+				x.latency, x.want, x.says)
 		}
 	}
 }
@@ -229,7 +232,8 @@ func TestLowerBounds(t *testing.T) {
 		var a, b [][]results.Figure
 		for i := range 12 {
 			p99 := func(v float64, atLeast bool) []results.Figure {
-				return []results.Figure{{Name: "p99", Unit: "us", Better: results.Lower, Value: v, AtLeast: atLeast && i == 5}}
+				return []results.Figure{{Name: "p99", Unit: "us", Better: results.Lower, Value: v,
+					AtLeast: atLeast && i == 5}}
 			}
 			rounds = append(rounds, Round{A: p99(x.a, x.inA), B: p99(x.b, x.inB), Control: p99(x.a, false)})
 			a, b = append(a, rounds[i].A), append(b, rounds[i].B)
@@ -270,9 +274,9 @@ func TestTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := strings.Split(out.String(), "\n")
-	for i, want := range []string{`^B is better in CPU \(-[12]\d\.\d % of \d\d\.\d us\)$`, `^nine of ten such runs find a change of \d\.\d % in CPU$`,
-		"^$", "^A: as it is$", "^B: x=1$", "^$", "^figure .* adjusted p", "^CPU .*<0.001  better", "^exploratory: .* one in 20 ",
-		"^throughput .* ~"} {
+	for i, want := range []string{`^B is better in CPU \(-[12]\d\.\d % of \d\d\.\d us\)$`,
+		`^nine of ten such runs find a change of \d\.\d % in CPU$`, "^$", "^A: as it is$", "^B: x=1$", "^$",
+		"^figure .* adjusted p", "^CPU .*<0.001  better", "^exploratory: .* one in 20 ", "^throughput .* ~"} {
 		if !regexp.MustCompile(want).MatchString(lines[i]) {
 			t.Errorf("line %d is %q, want %s", i+1, lines[i], want)
 		}

@@ -213,7 +213,8 @@ func counted(what string, lines [][]string) (out []string) {
 		}
 	}
 	for i, line := range out {
-		out[i] = fmt.Sprintf("%d of %d %s, the first: %s", counts[digits.ReplaceAllString(line, "")], len(lines), what, line)
+		out[i] = fmt.Sprintf("%d of %d %s, the first: %s", counts[digits.ReplaceAllString(line, "")], len(lines), what,
+			line)
 	}
 	return out
 }

@@ -110,9 +110,11 @@ func TestRates(t *testing.T) {
 			}
 			t.Logf("%-11s %3d rounds: aligned ranks %s, places in rounds %s, two arms %s, median of ratios %s", n.name,
 				rounds, aligned, inRounds, pairs, today)
-			for name, r := range map[string]rate{"aligned ranks": aligned, "places in rounds": inRounds, "two arms": pairs} {
+			for name, r := range map[string]rate{"aligned ranks": aligned, "places in rounds": inRounds,
+				"two arms": pairs} {
 				if max(r.low, r.high) > most(side) {
-					t.Errorf("%s, %d rounds: %s find %s where nothing differs, want %g on each side", n.name, rounds, name, r, side)
+					t.Errorf("%s, %d rounds: %s find %s where nothing differs, want %g on each side", n.name, rounds,
+						name, r, side)
 				}
 			}
 		}
@@ -128,12 +130,12 @@ func TestRates(t *testing.T) {
 					today[i].add(medianOfRatios(turns))
 				}
 			}
-			t.Logf("%-11s %3d rounds, B -2 %% and +2 %%: aligned ranks %s, places in rounds %s, median of ratios %s", n.name,
-				rounds, aligned, inRounds, today)
+			t.Logf("%-11s %3d rounds, B -2 %% and +2 %%: aligned ranks %s, places in rounds %s, median of ratios %s",
+				n.name, rounds, aligned, inRounds, today)
 			finds, found := aligned[0].low+aligned[1].high, today[0].low+today[1].high
 			if slack := int(5 * math.Sqrt(float64(*trials))); finds < found-slack {
-				t.Errorf("%s, %d rounds: found %d of %d changes of 2 %%, the median of ratios %d", n.name, rounds, finds,
-					2**trials, found)
+				t.Errorf("%s, %d rounds: found %d of %d changes of 2 %%, the median of ratios %d", n.name, rounds,
+					finds, 2**trials, found)
 			}
 		}
 	}
@@ -155,7 +157,8 @@ func TestSaddlePoint(t *testing.T) {
 						}
 					}
 				}
-				for name, p := range map[string]places{"ranks": alignedRanks(turns, 0), "places": placesInRounds(turns)} {
+				for name, p := range map[string]places{"ranks": alignedRanks(turns, 0),
+					"places": placesInRounds(turns)} {
 					varied, sum, step := p.varied()
 					if sum == 0 {
 						continue
@@ -188,7 +191,8 @@ func TestIntervals(t *testing.T) {
 				}
 				low, high := alignedRanks(turns, 0).tails(thorough)
 				if (interval[0] > 0) != (high <= side) || (interval[1] < 0) != (low <= side) {
-					t.Errorf("%s, %d rounds: the interval is %g, the tails %g and %g", n.name, rounds, interval, low, high)
+					t.Errorf("%s, %d rounds: the interval is %g, the tails %g and %g", n.name, rounds, interval, low,
+						high)
 				}
 			}
 			if missed > 9 { // five standard deviations more than 2
@@ -243,7 +247,8 @@ func TestRecordedBlocks(t *testing.T) {
 			}
 			t.Logf("%s, %d of %d rounds: %s", figure, rounds, len(all), found)
 			if max(found.low, found.high) > most(side) {
-				t.Errorf("%s, %d rounds: found %s where nothing differs, want %g on each side", figure, rounds, found, side)
+				t.Errorf("%s, %d rounds: found %s where nothing differs, want %g on each side", figure, rounds, found,
+					side)
 			}
 		}
 	}

@@ -222,8 +222,9 @@ func (d *Delta) Notes() []string {
 		if !r.Means && r.Ratio != nil && r.Ratio.Interval != nil && r.A.Center > 0 {
 			medians := r.B.Center / r.A.Center
 			if d.Rounds > 0 && (medians < r.Ratio.Interval[0] || medians > r.Ratio.Interval[1]) && r.Primary {
-				out = append(out, fmt.Sprintf("%s: the medians of A and B differ by %s, the blocks of a round by %s: rounds "+
-					"differ from each other, so the latter counts", r.Name, Percent(medians), Percent(r.Ratio.Center)))
+				out = append(out, fmt.Sprintf("%s: the medians of A and B differ by %s, the blocks of a round by %s: "+
+					"rounds differ from each other, so the latter counts", r.Name, Percent(medians),
+					Percent(r.Ratio.Center)))
 			}
 		}
 	}

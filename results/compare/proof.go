@@ -122,8 +122,8 @@ func (p *Proof) Rates(rounds int, primary []string) (lines []string) {
 	lines = append(lines, head,
 		text+fmt.Sprintf(", %d of %d dealt anew (at most %s)", k, drawn, percent(AtMost(k, drawn))))
 	if k, n := whole(held, worse); n > 0 {
-		lines = append(lines, fmt.Sprintf("found: B stopped for %s of the time in %d of %d tables as measured (at least %s)",
-			percent(stopped/float64(len(held))), k, n, percent(AtLeast(k, n))))
+		lines = append(lines, fmt.Sprintf("found: B stopped for %s of the time in %d of %d tables as measured (at "+
+			"least %s)", percent(stopped/float64(len(held))), k, n, percent(AtLeast(k, n))))
 	}
 	var found []string
 	for _, change := range planted {
@@ -135,7 +135,8 @@ func (p *Proof) Rates(rounds int, primary []string) (lines []string) {
 		}
 		found = append(found, fmt.Sprintf("%s in %d (at least %s)", percent(change), k, percent(AtLeast(k, drawn))))
 	}
-	return append(lines, fmt.Sprintf("found of %d tables dealt anew: B worse in time and CPU by %s", drawn, list(found)))
+	return append(lines, fmt.Sprintf("found of %d tables dealt anew: B worse in time and CPU by %s", drawn,
+		list(found)))
 }
 
 func percent(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }

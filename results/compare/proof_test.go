@@ -51,7 +51,8 @@ func TestProof(t *testing.T) {
 			`by 2.0 % in [0-9] .*5.0 % in 1?[0-9] `}, nil},
 		{"too short", proofOf(18, .05, .005), 10, []string{"9 equal rounds .*; tables of 10 rounds take more$"},
 			[]string{"found"}},
-		{"no table of held rounds", proofOf(21, .05, .005), 11, []string{"false alarms: 0 of 1 "}, []string{"found: B stopped"}},
+		{"no table of held rounds", proofOf(21, .05, .005), 11, []string{"false alarms: 0 of 1 "},
+			[]string{"found: B stopped"}},
 	} {
 		text := strings.Join(x.proof.Rates(x.rounds, []string{"throughput"}), "\n")
 		for _, want := range x.want {
@@ -94,9 +95,11 @@ func TestProofFile(t *testing.T) {
 	}
 	for want, change := range map[string]func(*Turns){
 		"": func(*Turns) {},
-		"measured: 1s after 0s of warm-up and 2s after 0s": func(r *Turns) { r.Blocks[0].Header.Duration = 2 * time.Second },
-		"A: as it is and redis=none":                       func(r *Turns) { r.Header.A = "redis=none" },
-		"one has a copy of A":                              func(r *Turns) { r.Header.Control = false },
+		"measured: 1s after 0s of warm-up and 2s after 0s": func(r *Turns) {
+			r.Blocks[0].Header.Duration = 2 * time.Second
+		},
+		"A: as it is and redis=none": func(r *Turns) { r.Header.A = "redis=none" },
+		"one has a copy of A":        func(r *Turns) { r.Header.Control = false },
 	} {
 		r := &Turns{Header: run, Blocks: []Block{p.Blocks[0], p.Blocks[1]}}
 		if change(r); !strings.HasPrefix(p.Other(r), want) || (p.Other(r) == "") != (want == "") {

@@ -55,8 +55,8 @@ func OfRuns(a, b Runs, anyway bool) (*Delta, error) {
 	c.Setup, c.Conditions = setupOf(a.headers(), b.headers()), differences(&a, &b)
 	c.Setup = append(c.Setup, Condition{"runs", fmt.Sprint(len(a.Files)), fmt.Sprint(len(b.Files))})
 	if !alternate(a.started(), b.started()) {
-		c.CannotTell("the runs of A and B did not alternate in time, so a change of the machine in between would look like " +
-			"one of B")
+		c.CannotTell("the runs of A and B did not alternate in time, so a change of the machine in between would " +
+			"look like one of B")
 		c.Next = "this would tell: " + inTurn(&a, &b)
 	}
 	return c, nil
@@ -103,13 +103,14 @@ func once(a, b *Runs) (warnings []string, wrong []error) {
 				runs[id] = known{side, f.Name, text}
 				kept = append(kept, f)
 			case before.text != text:
-				wrong = append(wrong, fmt.Errorf("%s and %s are of the same run and hold different things: one of them was cut "+
-					"short or edited", before.name, f.Name))
+				wrong = append(wrong, fmt.Errorf("%s and %s are of the same run and hold different things: one of "+
+					"them was cut short or edited", before.name, f.Name))
 			case before.side != side:
-				wrong = append(wrong, fmt.Errorf("%s and %s are the same run, which cannot be on both sides", before.name,
-					f.Name))
+				wrong = append(wrong, fmt.Errorf("%s and %s are the same run, which cannot be on both sides",
+					before.name, f.Name))
 			default:
-				warnings = append(warnings, fmt.Sprintf("%s is the same run as %s and does not count", f.Name, before.name))
+				warnings = append(warnings, fmt.Sprintf("%s is the same run as %s and does not count", f.Name,
+					before.name))
 			}
 		}
 		side.Files = kept

@@ -111,8 +111,8 @@ func TestUnsoundRuns(t *testing.T) {
 			}
 			continue
 		}
-		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "; --anyway compares it") ||
-			!strings.Contains(err.Error(), "run-7.jsonl") {
+		if err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), "; --anyway compares it") || !strings.Contains(err.Error(), "run-7.jsonl") {
 			t.Errorf("%v; want %q of run-7.jsonl", err, want)
 		}
 		d, err = OfRuns(a, b, true)
@@ -131,8 +131,8 @@ func TestUnsoundRuns(t *testing.T) {
 		}
 	}
 	_, err := OfRuns(a, b, false)
-	if want := "run-7.jsonl: faults were brought about: 2 events, 1 fault among them: 1s FLUSHALL; 2s kill 2; --anyway"; err == nil ||
-		!strings.Contains(err.Error(), want) {
+	if want := "run-7.jsonl: faults were brought about: 2 events, 1 fault among them: 1s FLUSHALL; 2s kill 2; " +
+		"--anyway"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v; want %q", err, want)
 	}
 }
@@ -247,8 +247,8 @@ func TestWarningsOfRuns(t *testing.T) {
 // does, and runs in turn do not.
 func TestAlternate(t *testing.T) {
 	random := rand.New(rand.NewPCG(9, 9))
-	for order, want := range map[string]bool{"ABABABABABABABAB": true, "ABBAABBABAABBAAB": true, "AAAAAAAABBBBBBBB": false,
-		"AAABBBAAABBBAABB": false, "AABBAABBAABBAABB": true} {
+	for order, want := range map[string]bool{"ABABABABABABABAB": true, "ABBAABBABAABBAAB": true,
+		"AAAAAAAABBBBBBBB": false, "AAABBBAAABBBAABB": false, "AABBAABBAABBAABB": true} {
 		const trials = 400
 		alarms := 0
 		for range trials {
