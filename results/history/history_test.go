@@ -169,7 +169,8 @@ func TestWrongLines(t *testing.T) {
 		{good + "{\n" + good + "{}\n", []string{"line 2: unexpected end", "line 4: not a line of a history"}},
 		{`{"header":{"format":3}}` + "\n", []string{"line 1: not a line of a history"}},
 		{`{"header":{"format":3}}`, []string{"line 1: not a line of a history"}},
-		{strings.Replace(good, `"history_format":2`, `"history_format":1`, 1), []string{"line 1: history format 1, this"}},
+		{strings.Replace(good, `"history_format":2`, `"history_format":1`, 1),
+			[]string{"line 1: history format 1, this"}},
 		{strings.Replace(good, `"value":100`, `"value":-100`, 1), []string{"line 1: throughput: -100, want 0 or more"}},
 		{long, []string{"line 1: not", "line 10: not"}},
 		{strings.Repeat(" ", MaxBytes+1), []string{"a history of more than 64 MiB"}},
@@ -233,8 +234,8 @@ func TestAppendTogether(t *testing.T) {
 // TestNewEntry: a run that did not come to its end is no entry.
 func TestNewEntry(t *testing.T) {
 	good := func() *results.Summary {
-		return &results.Summary{Warnings: []string{"busy"}, Groups: []results.GroupSummary{{GroupStats: results.GroupStats{
-			Name: "get", Total: results.OpStats{Count: 10, PerSecond: 7}}}}}
+		g := results.GroupStats{Name: "get", Total: results.OpStats{Count: 10, PerSecond: 7}}
+		return &results.Summary{Warnings: []string{"busy"}, Groups: []results.GroupSummary{{GroupStats: g}}}
 	}
 	failed, interrupted := good(), good()
 	failed.Failure, interrupted.Interrupted = "no store left", true
@@ -253,7 +254,8 @@ func TestNewEntry(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || e.Result != "r.jsonl" || len(e.Figures) == 0 || e.Figures[0].Value != 7 || len(e.Warnings) != 1 {
+		if err != nil || e.Result != "r.jsonl" || len(e.Figures) == 0 || e.Figures[0].Value != 7 ||
+			len(e.Warnings) != 1 {
 			t.Errorf("NewEntry = %+v, %v", e, err)
 		}
 	}

@@ -74,7 +74,8 @@ func (t *Trend) Conclusion() string {
 			r := t.Level(l).Change
 			text := fmt.Sprintf("%s %s", r.Name, t.Level(l).verdict())
 			if r.Ratio != nil {
-				text += fmt.Sprintf(" (%s of %s)", compare.Percent(r.Ratio.Center), results.FigureText(r.A.Center, r.Unit))
+				text += fmt.Sprintf(" (%s of %s)", compare.Percent(r.Ratio.Center),
+					results.FigureText(r.A.Center, r.Unit))
 			}
 			found = append(found, text)
 		}
@@ -113,7 +114,8 @@ func (s *Series) Cells() []string {
 	}
 	last := len(s.Values) - 1
 	return []string{s.Name, text(s.Values[0], s.AtLeast[0]),
-		text(compare.NewEstimate(s.Values).Center, slices.Contains(s.AtLeast, true)), text(s.Values[last], s.AtLeast[last])}
+		text(compare.NewEstimate(s.Values).Center, slices.Contains(s.AtLeast, true)),
+		text(s.Values[last], s.AtLeast[last])}
 }
 
 // curve draws a series from its lowest to its highest value. Of a long series a column is the median of several values.

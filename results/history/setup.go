@@ -64,7 +64,8 @@ func target(h *results.Header) string {
 	switch {
 	case c.InMemory:
 	case c.Logs != (results.DataFolder{}):
-		words = append(words, fmt.Sprintf("sync %s, data on %s, logs on %s", c.Sync, c.Data.FileSystem, c.Logs.FileSystem))
+		words = append(words, fmt.Sprintf("sync %s, data on %s, logs on %s", c.Sync, c.Data.FileSystem,
+			c.Logs.FileSystem))
 	default:
 		words = append(words, fmt.Sprintf("sync %s, data on %s", c.Sync, c.Data.FileSystem))
 	}

@@ -234,6 +234,6 @@ func (c *Contents) Workloads() (out []string) {
 func (o Options) Method() string {
 	p := o.Points.Filled()
 	return fmt.Sprintf("E-divisive (Matteson and James 2014), level %g for each figure, %d permutations, "+
-		"seed %d, at least %d runs between two; intervals of 95 %% take their places for granted", p.Level, p.Permutations,
-		p.Seed, p.Least)
+		"seed %d, at least %d runs between two; intervals of 95 %% take their places for granted", p.Level,
+		p.Permutations, p.Seed, p.Least)
 }

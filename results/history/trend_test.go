@@ -73,8 +73,8 @@ func TestTrends(t *testing.T) {
 		for _, l := range c.Levels {
 			row := trend.Level(l).Change
 			got += fmt.Sprintf("%s %s, ", trend.Series[l.Series].Name, row.Verdict)
-			truth := map[string]float64{"throughput worse": .92, "throughput better": 1 / .92, "CPU worse": 1.05}[row.Name+" "+
-				string(row.Verdict)]
+			shares := map[string]float64{"throughput worse": .92, "throughput better": 1 / .92, "CPU worse": 1.05}
+			truth := shares[row.Name+" "+string(row.Verdict)]
 			if row.Ratio.Interval == nil || truth < row.Ratio.Interval[0] || truth > row.Ratio.Interval[1] {
 				t.Errorf("%s at run %d: %+v, want an interval around %g", row.Name, c.Run, row.Ratio, truth)
 			}
@@ -129,8 +129,8 @@ func TestOptions(t *testing.T) {
 			continue
 		}
 		if len(trends) > 0 && (len(found(trends).Runs) != x.runs || found(trends).Series[0].Name != x.series) {
-			t.Errorf("%+v: %d runs, first %s; want %d, %s", x.o, len(found(trends).Runs), found(trends).Series[0].Name, x.runs,
-				x.series)
+			t.Errorf("%+v: %d runs, first %s; want %d, %s", x.o, len(found(trends).Runs), found(trends).Series[0].Name,
+				x.runs, x.series)
 		}
 	}
 }
@@ -206,8 +206,8 @@ func TestSetup(t *testing.T) {
 	// A NeoKV is called so. Its regions split and merge while it runs.
 	e.Header.Target.Info = map[string]string{"neokv_version": "v2", "stores": "3", "replicas": "3", "regions": "9",
 		"in_memory": "1", "raft_transport": "memory"}
-	if got, want := e.Setup().Target, "profile default, NeoKV with 3 stores and 3 replicas, memory transport at 10.0.0.1, "+
-		"10.0.0.2, not durable (in memory)"; got != want {
+	if got, want := e.Setup().Target, "profile default, NeoKV with 3 stores and 3 replicas, memory transport at "+
+		"10.0.0.1, 10.0.0.2, not durable (in memory)"; got != want {
 		t.Errorf("target %q, want %q", got, want)
 	}
 }
@@ -245,7 +245,8 @@ func TestPrint(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := back.Trends[0].Series[0].Levels
-	if len(l) != 3 || l[1].Change.Verdict != compare.Worse || l[1].P > 0.01 || !strings.Contains(back.Method, "seed 1") {
+	if len(l) != 3 || l[1].Change.Verdict != compare.Worse || l[1].P > 0.01 ||
+		!strings.Contains(back.Method, "seed 1") {
 		t.Errorf("levels %+v, method %q", l, back.Method)
 	}
 }
