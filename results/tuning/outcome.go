@@ -290,7 +290,8 @@ func firstLine(text string) string {
 
 // ContenderHeading returns the names of the columns of ContenderRows.
 func (o *StudyOutcome) ContenderHeading() []string {
-	return append(append([]string{"settings"}, o.columns()...), o.Plan.Objective.Figure+" against default", "trials", "")
+	return append(append([]string{"settings"}, o.columns()...), o.Plan.Objective.Figure+" against default", "trials",
+		"")
 }
 
 // ContenderRows returns a row for each configuration.

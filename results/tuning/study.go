@@ -32,8 +32,9 @@ func (s *Study) Ranking(phases ...Phase) (out []Contender) {
 		mean := g.mean()
 		medians := s.medians(g.trials)
 		out = append(out, Contender{
-			Set: g.trials[0].Set, Trials: len(g.logs), Ratio: math.Exp(mean), Medians: medians, Breaks: s.breaks(medians),
-			score: s.Plan.Objective.Gain(mean) - sd/math.Sqrt(float64(len(g.logs))),
+			Set: g.trials[0].Set, Trials: len(g.logs), Ratio: math.Exp(mean), Medians: medians,
+			Breaks: s.breaks(medians),
+			score:  s.Plan.Objective.Gain(mean) - sd/math.Sqrt(float64(len(g.logs))),
 		})
 	}
 	slices.SortFunc(out, func(a, b Contender) int {
@@ -60,7 +61,8 @@ func (s *Study) Front() (out []Contender) {
 	if defaults := s.of(nil, measuredPhases...); len(defaults) > 0 {
 		all = append(all, Contender{Trials: len(defaults), Ratio: 1, Medians: s.medians(defaults)})
 	}
-	if several := slices.DeleteFunc(slices.Clone(all), func(c Contender) bool { return c.Trials < 2 }); len(several) > 1 {
+	if several := slices.DeleteFunc(slices.Clone(all),
+		func(c Contender) bool { return c.Trials < 2 }); len(several) > 1 {
 		all = several
 	}
 	for i := range all {
@@ -185,13 +187,13 @@ func (s *Study) Notes() (out []string) {
 		return nil
 	}
 	if share := compare.NewEstimate(cache).Center; share >= 0.3 {
-		out = append(out, "the row cache answered "+percent(share)+" of the look-ups of records, so bloom filters, blocks "+
-			"and their cache had little to say; --set engine.row_cache=0 leaves it out")
+		out = append(out, "the row cache answered "+percent(share)+" of the look-ups of records, so bloom filters, "+
+			"blocks and their cache had little to say; --set engine.row_cache=0 leaves it out")
 	}
 	const fewestBytes = 512 // of a block that comes from a disk
 	if missed > 1000 && disk < missed*fewestBytes && !s.Plan.Cold {
-		out = append(out, "blocks that the block cache did not have came from the system's page cache, not from the disk; "+
-			"--cold drops those pages before each trial")
+		out = append(out, "blocks that the block cache did not have came from the system's page cache, not from the "+
+			"disk; --cold drops those pages before each trial")
 	}
 	if s.Plan.Objective.Better == results.Higher && slices.ContainsFunc(s.Plan.Knobs, func(k Knob) bool {
 		return k.Setting == "engine.wal_sync"

@@ -164,8 +164,8 @@ func TestFalseEffects(t *testing.T) {
 	random := rand.New(rand.NewPCG(2, 2))
 	wrong := 0
 	for range studies {
-		s := &Study{Plan: StudyPlan{Objective: Objective{"x", results.Higher}, Knobs: []Knob{{Setting: "k", Default: "d",
-			Values: []string{"a", "b", "c", "d"}}}}}
+		s := &Study{Plan: StudyPlan{Objective: Objective{"x", results.Higher},
+			Knobs: []Knob{{Setting: "k", Default: "d", Values: []string{"a", "b", "c", "d"}}}}}
 		for round := range 3 {
 			for _, set := range [][]string{nil, {"k=a"}, {"k=b"}, {"k=c"}, nil} {
 				s.Trials = append(s.Trials, StudyTrial{Phase: Curves, Round: round, Set: set,
@@ -188,8 +188,8 @@ func TestFront(t *testing.T) {
 	}
 	// 8MiB is worse than 16MiB but needs less memory, 4MiB even less. Bloom bits change nothing here, so one of the
 	// equal two does not beat the other.
-	for _, want := range []string{"engine.memtable_size=64MiB", "engine.memtable_size=4MiB", "engine.memtable_size=8MiB",
-		"default"} {
+	for _, want := range []string{"engine.memtable_size=64MiB", "engine.memtable_size=4MiB",
+		"engine.memtable_size=8MiB", "default"} {
 		found := false
 		for _, name := range names {
 			found = found || name == want
@@ -302,8 +302,8 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// TestLosses: tables tell of trials that lost operations, and a median that depends on lower bounds is one, and does not
-// hold an upper limit.
+// TestLosses: tables tell of trials that lost operations, and a median that depends on lower bounds is one, and does
+// not hold an upper limit.
 func TestLosses(t *testing.T) {
 	s := &Study{Plan: StudyPlan{Objective: Objective{"p50", results.Lower},
 		Knobs:    []Knob{{Setting: "k", Values: []string{"a", "b"}, Default: "a"}},
