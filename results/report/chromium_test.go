@@ -46,7 +46,8 @@ func browser(t *testing.T) context.Context {
 	if path == "" {
 		t.Fatal("no Chromium found; .ci/chromium installs it")
 	}
-	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path), chromedp.NoSandbox)
+	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path),
+		chromedp.NoSandbox)
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
@@ -202,8 +203,8 @@ func (o *opened) checkPhone(t *testing.T) {
 	for what, expression := range map[string]string{
 		"the end of the conclusion": `document.querySelector('.conclusion').getBoundingClientRect().bottom - ` +
 			fmt.Sprint(phoneHeight),
-		"a verdict": `Math.max(0, ...[...document.querySelectorAll('td.better, td.worse, td.even, td.spread')].map((c) =>
-			c.getBoundingClientRect().right)) - ` + fmt.Sprint(phone),
+		"a verdict": `Math.max(0, ...[...document.querySelectorAll('td.better, td.worse, td.even, td.spread')].map(
+			(c) => c.getBoundingClientRect().right)) - ` + fmt.Sprint(phone),
 	} {
 		if beyond := eval[float64](t, o, expression); beyond > 0 {
 			t.Errorf("%s is %.0f pixels out of sight", what, beyond)
@@ -216,8 +217,8 @@ func (o *opened) checkTicks(t *testing.T) {
 	t.Helper()
 	mixed := eval[[]string](t, o, `[...document.querySelectorAll('figure:not(.quiet) .chart')].flatMap((c) => {
 		const model = echarts.getInstanceByDom(c).getModel();
-		return ['xAxis', 'yAxis'].map((name) => model.getComponent(name).axis.getViewLabels().map((l) => l.formattedLabel).
-			filter((text) => /^[-+\d]/.test(text) && !/[KMG]iB$/.test(text))).
+		return ['xAxis', 'yAxis'].map((name) => model.getComponent(name).axis.getViewLabels().
+			map((l) => l.formattedLabel).filter((text) => /^[-+\d]/.test(text) && !/[KMG]iB$/.test(text))).
 			filter((texts) => new Set(texts.map((text) => text.replace(/[-+:,.\d]/g, '').trim())).size > 1).
 			map((texts) => c.getAttribute('aria-label').split('.')[0] + ': ' + texts.join(', '));
 	})`)
@@ -318,7 +319,8 @@ func TestComparisonInBrowser(t *testing.T) {
 		if !regexp.MustCompile(`^throughput: -\S+ % \(-\S+ % to -\S+ %\), worse, A \S+ ops/s, B`).MatchString(spoken) {
 			t.Errorf("the page says %q, want the ratio of throughput", spoken)
 		}
-		tip := eval[string](t, p, `[...document.querySelectorAll('#ratios .chart div')].map((d) => d.textContent).join()`)
+		tip := eval[string](t, p,
+			`[...document.querySelectorAll('#ratios .chart div')].map((d) => d.textContent).join()`)
 		if !strings.Contains(tip, "rounds: -") {
 			t.Errorf("the tip says %q, want the rounds", tip)
 		}

@@ -37,9 +37,11 @@ func syntheticComparison() *compare.Delta {
 			Control: figures(1, 1, 1, 1, 1, 1.1, 0)})
 	}
 	d := compare.Rounds(rounds, []string{"throughput", "p99"})
-	d.A, d.B, d.Warnings = "as it is", "engine.memtable_size=4MiB "+hostile, []string{"the machine was busy: " + hostile}
+	d.A, d.B = "as it is", "engine.memtable_size=4MiB "+hostile
+	d.Warnings = []string{"the machine was busy: " + hostile}
 	d.Setup = []compare.Condition{{Name: "load", A: "set " + hostile, B: "set " + hostile},
-		{Name: "durability", A: "not durable (in memory)", B: "sync always on ext4"}, {Name: "rounds", A: "12", B: "12"}}
+		{Name: "durability", A: "not durable (in memory)", B: "sync always on ext4"},
+		{Name: "rounds", A: "12", B: "12"}}
 	d.Conditions = []compare.Condition{{Name: "engine.memtable_size", A: "64MiB", B: "4MiB"}}
 	return d
 }

@@ -39,7 +39,8 @@ func changesOf(a, b *results.Result) (out []string) {
 	figures := now.Figures(&b.Header)
 	for _, x := range before.Figures(&a.Header) {
 		i := slices.IndexFunc(figures, func(f results.Figure) bool { return f.Name == x.Name })
-		if i < 0 || !slices.Contains(compare.Primary(&a.Header), x.Name) || x.Value == 0 || x.AtLeast || figures[i].AtLeast {
+		if i < 0 || !slices.Contains(compare.Primary(&a.Header), x.Name) || x.Value == 0 || x.AtLeast ||
+			figures[i].AtLeast {
 			continue
 		}
 		out = append(out, fmt.Sprintf("%s %s of %s", x.Name, compare.Percent(figures[i].Value/x.Value),

@@ -81,10 +81,12 @@ func TestPagesBeginWithTheConclusion(t *testing.T) {
 func TestHeadline(t *testing.T) {
 	two := func(change func(*results.Result)) string {
 		run := func() *results.Result {
-			g := results.GroupSummary{GroupStats: results.GroupStats{Name: "set", Total: results.OpStats{Count: 10,
-				PerSecond: 1000, Service: results.Latency{P50: results.Quantile{US: 100}, P99: results.Quantile{US: 900},
-					Max: results.Quantile{US: 1000}}}}}
-			return &results.Result{Header: results.Header{Groups: []results.ClientGroup{{Name: "set", Workload: "set"}}},
+			service := results.Latency{P50: results.Quantile{US: 100}, P99: results.Quantile{US: 900},
+				Max: results.Quantile{US: 1000}}
+			g := results.GroupSummary{GroupStats: results.GroupStats{Name: "set",
+				Total: results.OpStats{Count: 10, PerSecond: 1000, Service: service}}}
+			groups := []results.ClientGroup{{Name: "set", Workload: "set"}}
+			return &results.Result{Header: results.Header{Groups: groups},
 				Summary: &results.Summary{Seconds: 1, Groups: []results.GroupSummary{g}}}
 		}
 		a, b := run(), run()
@@ -93,12 +95,12 @@ func TestHeadline(t *testing.T) {
 	}
 	total := func(r *results.Result) *results.OpStats { return &r.Summary.Groups[0].Total }
 	for want, change := range map[string]func(*results.Result){
-		"B against A: throughput x190 of 1,000 ops/s, p50 -50.0 % of 100 us, p99 +0.0 % of 900 us; each is one run, so a " +
-			"change may be noise": func(r *results.Result) {
+		"B against A: throughput x190 of 1,000 ops/s, p50 -50.0 % of 100 us, p99 +0.0 % of 900 us; each is one run, " +
+			"so a change may be noise": func(r *results.Result) {
 			total(r).PerSecond, total(r).Service.P50.US = 190_000, 50
 		},
-		"B against A: throughput +0.0 % of 1,000 ops/s, p50 +0.0 % of 100 us; each is one run, so a change may be noise": func(
-			r *results.Result) {
+		"B against A: throughput +0.0 % of 1,000 ops/s, p50 +0.0 % of 100 us; each is one run, so a change may be " +
+			"noise": func(r *results.Result) {
 			total(r).Service.P99.AtLeast = true
 		},
 		"cannot tell: the results are of different loads, so their figures do not compare (reads back)": func(

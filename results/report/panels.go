@@ -66,8 +66,8 @@ func groupPanels(subjects []results.ResultFile, m matched) []chartPlan {
 		}
 		return math.NaN()
 	}
-	// A stock counts what there is at the end of a column, a flow what came in it, per second. That nothing is left when a
-	// phase has ended says nothing of the target.
+	// A stock counts what there is at the end of a column, a flow what came in it, per second. That nothing is left
+	// when a phase has ended says nothing of the target.
 	stock := func(name string, what func(*results.GroupStats) int64) tracePlan {
 		return tracePlan{name, func(run int, c *timeColumn) float64 {
 			if v := of(run, c, what); v != 0 || !c.last {
@@ -95,7 +95,8 @@ func groupPanels(subjects []results.ResultFile, m matched) []chartPlan {
 	}
 	failures = append(failures,
 		flow("of unknown outcome", func(g *results.GroupStats) int64 { return g.Ledger.Unknown }),
-		flow("dropped: due, but not sent before the end", func(g *results.GroupStats) int64 { return g.Ledger.Dropped }))
+		flow("dropped: due, but not sent before the end",
+			func(g *results.GroupStats) int64 { return g.Ledger.Dropped }))
 	return []chartPlan{
 		{"Throughput", "Operations that were due, or begun in a closed loop, and operations answered without error.",
 			"operations per second", []tracePlan{
@@ -146,8 +147,8 @@ func targetPanels(subjects []results.ResultFile) []chartPlan {
 	}
 	const mebibyte = 1 << 20
 	return []chartPlan{
-		{"Bytes written", "What the target wrote to write-ahead logs, and to tables by flushes and compactions, over all " +
-			"its replicas.", "MiB per second", []tracePlan{
+		{"Bytes written", "What the target wrote to write-ahead logs, and to tables by flushes and compactions, over " +
+			"all its replicas.", "MiB per second", []tracePlan{
 			scaled("write-ahead log", "wal_bytes", 1./mebibyte), scaled("flushes", "memtable_flush_bytes", 1./mebibyte),
 			scaled("compactions", "compaction_bytes", 1./mebibyte),
 		}},

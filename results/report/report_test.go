@@ -28,7 +28,8 @@ func synthetic(seed uint64, slower float64) *results.Result {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	start := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
 	r := &results.Result{Header: results.Header{
-		Format: results.Format, Started: start, Command: []string{"neokv", "bench", "--rate", "500"}, Profile: "default",
+		Format: results.Format, Started: start, Command: []string{"neokv", "bench", "--rate", "500"},
+		Profile:  "default",
 		Settings: map[string]string{"engine.wal_sync": "always", "engine.row_cache": "64MiB"},
 		Groups: []results.ClientGroup{
 			{Name: "main", Workload: "ycsb-a", Keys: "zipfian", Clients: 50, Pipeline: 1, Rate: "500", Records: 1000,
@@ -36,8 +37,9 @@ func synthetic(seed uint64, slower float64) *results.Result {
 			{Name: "info " + hostile, Workload: "info", Clients: 1, Pipeline: 1},
 		},
 		Duration: 20 * time.Second, Warmup: 3 * time.Second, Seed: seed,
-		Build:   results.Build{Version: "v1", Commit: "0123456789ab", Go: "go1.26"},
-		Machine: results.Machine{CPU: "a CPU", Cores: 2, MemoryBytes: 8 << 30, OS: "an OS", Kernel: "1.2", Arch: "amd64"},
+		Build: results.Build{Version: "v1", Commit: "0123456789ab", Go: "go1.26"},
+		Machine: results.Machine{CPU: "a CPU", Cores: 2, MemoryBytes: 8 << 30, OS: "an OS", Kernel: "1.2",
+			Arch: "amd64"},
 		Cluster: results.ClusterShape{InProcess: true, Stores: 3, Replicas: 3, Regions: 8, Sync: "always",
 			Transport: "memory", InMemory: true},
 		Target: results.Target{Version: "7.0.0", Cluster: true, Info: map[string]string{"odd": hostile}},
@@ -106,7 +108,8 @@ func synthetic(seed uint64, slower float64) *results.Result {
 		if stalled {
 			iv.Work["elections"], iv.Work["leader_changes"] = 2, 2
 			iv.Work["write_stalls"], iv.Work["write_stall_us"] = 4, 900_000
-			iv.Events = []results.Event{{At: 11.5, Do: "kill store 2"}, {At: 12.5, Do: "start store 2", Error: "no such store"}}
+			iv.Events = []results.Event{{At: 11.5, Do: "kill store 2"},
+				{At: 12.5, Do: "start store 2", Error: "no such store"}}
 		}
 		if phase == results.PhaseRun {
 			total.Add(iv.Work)
@@ -127,7 +130,8 @@ func synthetic(seed uint64, slower float64) *results.Result {
 		Warnings:    []string{"the generator was late: " + hostile},
 		FirstErrors: map[string]string{"CLUSTERDOWN": "CLUSTERDOWN Hash slot not served"},
 		Events:      r.Intervals[len(r.Intervals)-8].Events,
-		Curve:       &results.Curve{SLO: "p99<5ms", Lags: 1500, Breaks: 1500, Saturates: 2000, Best: 1000, Confirmed: true},
+		Curve: &results.Curve{SLO: "p99<5ms", Lags: 1500, Breaks: 1500, Saturates: 2000, Best: 1000,
+			Confirmed: true},
 	}
 	for g, names := range ops {
 		sum := results.GroupSummary{GroupStats: sums[g]}
@@ -219,7 +223,8 @@ func TestMarkdown(t *testing.T) {
 		t.Skip("a long test of one goroutine")
 	}
 	curve := synthetic(1, 1) // a run with --curve has no measured part
-	curve.Summary.Seconds, curve.Summary.Groups = 0, []results.GroupSummary{{GroupStats: results.GroupStats{Name: "main"}}}
+	curve.Summary.Seconds, curve.Summary.Groups = 0,
+		[]results.GroupSummary{{GroupStats: results.GroupStats{Name: "main"}}}
 	curve.Summary.Curve.Best, curve.Summary.Curve.SLO, curve.Summary.Curve.Breaks = 0, "", 0
 	for _, c := range []struct {
 		file     string
@@ -356,7 +361,8 @@ func TestColumnsDoNotOverlap(t *testing.T) {
 	}
 	columns := columnsOf([]results.Interval{
 		interval(results.PhaseWarmup, 1, 1, 0), interval(results.PhaseWarmup, 4, 3, 1),
-		interval(results.PhaseRun, 8, 6, 0), interval(results.PhaseRun, 9, 6, 1), interval(results.PhaseRun, 9.5, 0.5, 2),
+		interval(results.PhaseRun, 8, 6, 0), interval(results.PhaseRun, 9, 6, 1),
+		interval(results.PhaseRun, 9.5, 0.5, 2),
 	}, 100, 0)
 	var got []float64
 	for _, c := range columns {
@@ -378,9 +384,9 @@ func TestEndOfRun(t *testing.T) {
 		from, to          float64
 		offered, inFlight int64
 	}{{0, 1, 1000, 5}, {1, 2, 1000, 5}, {2, 3.9, 1000, 0}, {3.9, 3.95, 0, 0}} {
-		r.Intervals = append(r.Intervals, results.Interval{Phase: results.PhaseRun, Since: x.from, Seconds: x.to - x.from,
-			At: at.Add(time.Duration(x.to * float64(time.Second))), Work: results.Work{"sync_calls": x.offered},
-			Groups: []results.GroupStats{{Name: "set",
+		r.Intervals = append(r.Intervals, results.Interval{Phase: results.PhaseRun, Since: x.from,
+			Seconds: x.to - x.from, At: at.Add(time.Duration(x.to * float64(time.Second))),
+			Work: results.Work{"sync_calls": x.offered}, Groups: []results.GroupStats{{Name: "set",
 				Ledger: results.Ledger{Offered: x.offered, OK: x.offered, InFlight: x.inFlight}}}})
 	}
 	d := newDrawing([]results.ResultFile{{Name: "x", Result: r}})
@@ -470,8 +476,8 @@ func TestPercentileCurve(t *testing.T) {
 	}
 	got = percentileCurve(d)
 	if first, last := got[1], got[len(got)-1]; first != 1 || last > -3_600_000_000 || last < -3_605_000_000 {
-		t.Errorf("with operations that have no answer the curve goes from %v to %v us, want 1 to a lower bound of an hour",
-			first, last)
+		t.Errorf("with operations that have no answer the curve goes from %v to %v us, want 1 to a lower bound of an "+
+			"hour", first, last)
 	}
 	if got := percentileCurve(results.Distribution{}); len(got) != 0 {
 		t.Errorf("the curve of no values has %v", got)
@@ -487,7 +493,8 @@ func TestUnfinished(t *testing.T) {
 	r.Summary, r.Warnings = nil, []string{"no summary: the run did not come to its end"}
 	d := newDrawing([]results.ResultFile{{Name: "cut", Result: r}})
 	whole := newDrawing(twoSubjects()[:1])
-	if got, want := len(d.Groups[0].Latencies[0].Percentiles), len(whole.Groups[0].Latencies[0].Percentiles); got != want {
+	if got, want := len(d.Groups[0].Latencies[0].Percentiles),
+		len(whole.Groups[0].Latencies[0].Percentiles); got != want {
 		t.Errorf("the percentile curve has %d figures, want %d", got, want)
 	}
 	if got := len(d.Runs[0].Events); got != 2 {

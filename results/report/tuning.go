@@ -90,8 +90,9 @@ func TuningHTML(w io.Writer, o *tuning.StudyOutcome) error {
 		p99, has := c.Median("p99")
 		if ok && has {
 			drawn.Front = append(drawn.Front, drawnContender{Name: tuning.Name(c.Set),
-				Text: described(o.ContenderHeading(), rows[i]), Throughput: figure(throughput.Value), P99: figure(p99.Value),
-				Default: len(c.Set) == 0, Chosen: o.Winner != nil && tuning.Name(c.Set) == tuning.Name(o.Winner)})
+				Text: described(o.ContenderHeading(), rows[i]), Throughput: figure(throughput.Value),
+				P99: figure(p99.Value), Default: len(c.Set) == 0,
+				Chosen: o.Winner != nil && tuning.Name(c.Set) == tuning.Name(o.Winner)})
 		}
 	}
 	table := func(title string, names int, heading []string, rows [][]string) {
