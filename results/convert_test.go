@@ -29,8 +29,9 @@ func spanned() *Result {
 			g.Total.Misses += op.Misses
 		}
 		g.Ledger = Ledger{Offered: g.Total.Count, OK: g.Total.Count}
-		return Interval{Phase: PhaseRun, At: h.Started.Add(time.Duration(second+8) * time.Second), Since: float64(second),
-			Seconds: 1, Groups: []GroupStats{g}, Work: Work{"sync_calls": 100, "wal_bytes": 12345, "process_cpu_us": 50}}
+		return Interval{Phase: PhaseRun, At: h.Started.Add(time.Duration(second+8) * time.Second),
+			Since: float64(second), Seconds: 1, Groups: []GroupStats{g},
+			Work: Work{"sync_calls": 100, "wal_bytes": 12345, "process_cpu_us": 50}}
 	}
 	g := &s.Groups[0]
 	g.Ledger = Ledger{Offered: 2000, OK: 2000}

@@ -25,7 +25,8 @@ func (f *Fact) OfLoad() bool {
 
 // PerRun reports whether the fact differs from run to run, whatever else stays the same.
 func (f *Fact) PerRun() bool {
-	return slices.Contains([]string{"command", "seed", "fdatasync p50 of the data", "fdatasync p50 of the logs"}, f.Name)
+	return slices.Contains([]string{"command", "seed", "fdatasync p50 of the data", "fdatasync p50 of the logs"},
+		f.Name)
 }
 
 // sections in the order in which they are shown.

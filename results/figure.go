@@ -81,7 +81,8 @@ func (s *Summary) Figures(h *Header) (out []Figure) {
 		}
 	}
 	if s.NoAnswer > 0 {
-		out = append(out, Figure{Name: "no answer for", Unit: "us", Kind: Timed, Better: Lower, Value: float64(s.NoAnswer)})
+		out = append(out, Figure{Name: "no answer for", Unit: "us", Kind: Timed, Better: Lower,
+			Value: float64(s.NoAnswer)})
 	}
 	return append(out, s.Work.Figures(ops)...)
 }

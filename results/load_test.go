@@ -83,8 +83,8 @@ var loadChanges = map[string]func(*Header){
 
 // TestInForce: of a NeoKV that ran already the settings are named that it tells, which are not in its shape.
 func TestInForce(t *testing.T) {
-	h := &Header{Target: Target{Info: map[string]string{"neokv_version": "v2", "stores": "3", "os": "x", "lease_ms": "900",
-		"journal": "shared", "wal_sync": "always"}}}
+	h := &Header{Target: Target{Info: map[string]string{"neokv_version": "v2", "stores": "3", "os": "x",
+		"lease_ms": "900", "journal": "shared", "wal_sync": "always"}}}
 	if got, want := h.inForce(), "journal shared, lease_ms 900"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -102,8 +102,8 @@ func TestInForce(t *testing.T) {
 // TestWhere: a target is called what it is, and says whether a power failure could take acknowledged writes away.
 func TestWhere(t *testing.T) {
 	neokv := func(change ...string) map[string]string {
-		info := map[string]string{"neokv_version": "v2", "stores": "3", "replicas": "3", "regions": "8", "in_memory": "0",
-			"wal_sync": "always", "raft_transport": "memory"}
+		info := map[string]string{"neokv_version": "v2", "stores": "3", "replicas": "3", "regions": "8",
+			"in_memory": "0", "wal_sync": "always", "raft_transport": "memory"}
 		for i := 0; i < len(change); i += 2 {
 			info[change[i]] = change[i+1]
 		}

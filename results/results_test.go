@@ -100,7 +100,8 @@ func sample(open bool) (Header, []Interval, Summary) {
 		{Phase: PhaseRun, At: h.Started.Add(time.Second), Since: 1, Seconds: 1, Work: Work{"sync_calls": 3},
 			Generator: GeneratorLoad{Cores: 0.5, Busy: 0.75}, Events: []Event{{At: 1, Do: "FLUSHALL"}},
 			Groups: []GroupStats{{
-				Name: "ycsb-a", Ledger: Ledger{Offered: 5, OK: 3, InFlight: 2, Behind: 2}, Incidents: Incidents{Asked: 1},
+				Name: "ycsb-a", Ledger: Ledger{Offered: 5, OK: 3, InFlight: 2, Behind: 2},
+				Incidents: Incidents{Asked: 1},
 				Ops: []OpStats{{Name: "read", Count: 1, Service: latency(reads, Distribution{})},
 					{Name: "update", Count: 2}},
 				Total: OpStats{Name: "total", Count: 3},
@@ -484,7 +485,8 @@ func TestImpaired(t *testing.T) {
 		t.Errorf("a target that is well: %q", got)
 	}
 	got := strings.Join(Work{"alone_syncs": 1200, "file_retries": 3, "regions_without_lease": 2}.Impaired(), "\n")
-	for _, want := range []string{"1,200 syncs of a log", "tried 3 times again", "2 regions were read without a lease"} {
+	for _, want := range []string{"1,200 syncs of a log", "tried 3 times again",
+		"2 regions were read without a lease"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q lacks %q", got, want)
 		}
