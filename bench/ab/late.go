@@ -29,8 +29,8 @@ func (p *Plan) measured(round int, measure func() ([]compare.Block, error)) ([]c
 		case why == "":
 			return blocks, nil
 		case try == repeats:
-			return nil, fmt.Errorf("this could not be measured: the round was void %d times, at last because %s; give a lower "+
-				"rate, or a larger effect, or the machine less to do", 1+repeats, why)
+			return nil, fmt.Errorf("this could not be measured: the round was void %d times, at last because %s; give "+
+				"a lower rate, or a larger effect, or the machine less to do", 1+repeats, why)
 		case p.Void != nil:
 			p.Void(round, why)
 		}
@@ -70,8 +70,8 @@ func (p *Plan) void(blocks []compare.Block) string {
 				results.Micros(late(last)), p.SLO)
 		}
 		if d := late(last) - late(first); p.Effect > 0 && float64(d) > p.Effect*float64(fastest) {
-			return fmt.Sprintf("operations left late by %s %s in arm %s and by %s in arm %s, which differs by more than "+
-				"%.3g %% of their response time of %s", at.name, results.Micros(late(last)), last.Side,
+			return fmt.Sprintf("operations left late by %s %s in arm %s and by %s in arm %s, which differs by more "+
+				"than %.3g %% of their response time of %s", at.name, results.Micros(late(last)), last.Side,
 				results.Micros(late(first)), first.Side, 100*p.Effect, results.Micros(fastest))
 		}
 	}

@@ -36,13 +36,14 @@ func TestVoid(t *testing.T) {
 	}{
 		{"as late as the others", lateBlock(compare.SideB, 300, 1500, 56, 170), 0.05, 0, ""},
 		{"p50", lateBlock(compare.SideB, 440, 2000, 71, 150), 0.05, 0,
-			"operations left late by p50 71 us in arm B and by 50 us in arm A, which differs by more than 5 % of their " +
-				"response time of 400 us"},
-		{"p99", lateBlock(compare.SideB, 400, 2000, 50, 251), 0.05, 0, "late by p99 251 us in arm B and by 150 us in arm A"},
+			"operations left late by p50 71 us in arm B and by 50 us in arm A, which differs by more than 5 % of " +
+				"their response time of 400 us"},
+		{"p99", lateBlock(compare.SideB, 400, 2000, 50, 251), 0.05, 0,
+			"late by p99 251 us in arm B and by 150 us in arm A"},
 		{"a smaller effect", lateBlock(compare.SideB, 400, 2000, 50, 172), 0.01, 0, "more than 1 % of"},
 		{"no effect is claimed", lateBlock(compare.SideB, 400, 2000, 900, 1900), 0, 0, ""},
-		{"all are late alike, but for the SLO", lateBlock(compare.SideB, 400, 2000, 50, 161), 0.05, 1600 * time.Microsecond,
-			"operations of arm B left late by p99 161 us, more than a tenth of 1.6ms"},
+		{"all are late alike, but for the SLO", lateBlock(compare.SideB, 400, 2000, 50, 161), 0.05,
+			1600 * time.Microsecond, "operations of arm B left late by p99 161 us, more than a tenth of 1.6ms"},
 		{"within the SLO", lateBlock(compare.SideB, 400, 2000, 50, 160), 0.05, 1600 * time.Microsecond, ""},
 		{"closed loop", closed, 0.05, time.Millisecond, ""},
 	} {
@@ -72,7 +73,8 @@ func TestVoidRoundsAreRepeated(t *testing.T) {
 			return good, nil
 		})
 		switch {
-		case want == "" && (err != nil || calls != void+1 || told != void || blocks[1].Summary.Generator.Late.P99.US != 151):
+		case want == "" && (err != nil || calls != void+1 || told != void ||
+			blocks[1].Summary.Generator.Late.P99.US != 151):
 			t.Errorf("%d void: %d tries, %d told, %v", void, calls, told, err)
 		case want != "" && (err == nil || !strings.Contains(err.Error(), want) || calls != 4 || told != 3):
 			t.Errorf("%d void: %v after %d tries, want %q", void, err, calls, want)
