@@ -83,7 +83,8 @@ func ReadBaseline(r io.Reader) (*Baseline, error) {
 		return nil, errors.New("not a baseline: want a file that neokv check --renew has written")
 	}
 	if b.Format != BaselineFormat {
-		return nil, fmt.Errorf("baseline of format %d: this program reads format %d; renew it", b.Format, BaselineFormat)
+		return nil, fmt.Errorf("baseline of format %d: this program reads format %d; renew it", b.Format,
+			BaselineFormat)
 	}
 	if len(b.Cases) == 0 || b.Runs < FewestRuns {
 		return nil, fmt.Errorf("%d cases of %d runs: a baseline has cases of %d runs", len(b.Cases), b.Runs, FewestRuns)

@@ -183,8 +183,8 @@ func TestJudgeTimed(t *testing.T) {
 	}
 }
 
-// TestLossesGate: a build that loses operations does not pass, and rows say how many. One that takes less CPU time so is
-// not better.
+// TestLossesGate: a build that loses operations does not pass, and rows say how many. One that takes less CPU time so
+// is not better.
 func TestLossesGate(t *testing.T) {
 	for _, x := range []struct {
 		before, now float64
@@ -200,7 +200,8 @@ func TestLossesGate(t *testing.T) {
 		{.02, 0, false, compare.Better, compare.Better, 2, Pass},
 	} {
 		lost := func(v float64) results.Figure {
-			return results.Figure{Name: "unanswered", Unit: "/op", Kind: results.Counted, Better: results.Lower, Value: v}
+			return results.Figure{Name: "unanswered", Unit: "/op", Kind: results.Counted, Better: results.Lower,
+				Value: v}
 		}
 		cpu := func(v float64) results.Figure {
 			return results.Figure{Name: "CPU", Unit: "us/op", Kind: results.CPUTime, Better: results.Lower, Value: v}
@@ -288,8 +289,8 @@ func TestOutcomePrints(t *testing.T) {
 // TestOutcomeReads: one figure is no figures, and a change that is large reads as times.
 func TestOutcomeReads(t *testing.T) {
 	o := Outcome{Verdict: Regression, Counts: []Finding{{Figure: "syncs", Kind: results.Counted, Before: 1, Now: 190,
-		Change: 189, Threshold: .002, Gates: true, Verdict: compare.Worse}}, Timed: []Finding{{Figure: "p99", Unit: "us",
-		Before: 100, Now: 250, Change: 1.5, Interval: []float64{-.25, 200.1}, Verdict: compare.Same}}}
+		Change: 189, Threshold: .002, Gates: true, Verdict: compare.Worse}}, Timed: []Finding{{Figure: "p99",
+		Unit: "us", Before: 100, Now: 250, Change: 1.5, Interval: []float64{-.25, 200.1}, Verdict: compare.Same}}}
 	for got, want := range map[string]string{
 		o.headline():       "regression: of 1 figure that gates, 1 worse",
 		o.Counts[0].text(): "1, now 190 (x190, threshold 0.20 %): worse",
@@ -335,7 +336,8 @@ func TestCommittedBaseline(t *testing.T) {
 		t.Fatal(err)
 	}
 	if b.Build.Commit == "" || b.Build.Modified || b.Runs < 10 {
-		t.Errorf("%d runs of commit %q, modified %v: want 10 of a commit alone", b.Runs, b.Build.Commit, b.Build.Modified)
+		t.Errorf("%d runs of commit %q, modified %v: want 10 of a commit alone", b.Runs, b.Build.Commit,
+			b.Build.Modified)
 	}
 	var cases []CountCase
 	for _, c := range b.Cases {
@@ -394,7 +396,8 @@ func TestProof(t *testing.T) {
 		t.Errorf("%+v: want a count that differs, and CPU", found)
 	}
 	if says := FalseAlarms(trials, "timed", time.Minute); !strings.HasPrefix(says,
-		"1 false alarm in 3 trials of the same build, 1 inconclusive: ") || !strings.HasSuffix(says, "86.5 % of cases") {
+		"1 false alarm in 3 trials of the same build, 1 inconclusive: ") ||
+		!strings.HasSuffix(says, "86.5 % of cases") {
 		t.Error(says)
 	}
 	for _, text := range []string{"{}", `{"verdict":`, `{"verdict":"pass"}{"verdict":`} {
@@ -410,7 +413,8 @@ func TestProof(t *testing.T) {
 // TestPower: every outcome says what it could have seen.
 func TestPower(t *testing.T) {
 	count := Finding{Figure: "syncs", Gates: true, Verdict: AsBefore, Threshold: .01}
-	timed := Finding{Figure: "CPU", Gates: true, Verdict: AsBefore, Runs: 9, Interval: []float64{-.02, .01}, Visible: .03}
+	timed := Finding{Figure: "CPU", Gates: true, Verdict: AsBefore, Runs: 9, Interval: []float64{-.02, .01},
+		Visible: .03}
 	some := Finding{Figure: "CPU", Gates: true, Verdict: NotSure, Runs: 5, Interval: []float64{-.02, .01}}
 	short := Finding{Figure: "CPU", Gates: true, Verdict: NotSure, Runs: 2}
 	for _, x := range []struct {
@@ -419,7 +423,8 @@ func TestPower(t *testing.T) {
 	}{
 		{Outcome{Counts: []Finding{count}},
 			"counts: 1 gate; the smallest change seen is 0.2 %, 1.0 % of the count that varies most"},
-		{Outcome{Timed: []Finding{timed}}, "CPU: 9 rounds of 3 blocks; nine of ten such runs find a change of 3.0 % in CPU"},
+		{Outcome{Timed: []Finding{timed}},
+			"CPU: 9 rounds of 3 blocks; nine of ten such runs find a change of 3.0 % in CPU"},
 		{Outcome{Timed: []Finding{some}}, "CPU: 5 rounds of 3 blocks; too few to say"},
 		{Outcome{Timed: []Finding{short}}, "CPU: 2 rounds of 3 blocks; too few for an interval"},
 	} {

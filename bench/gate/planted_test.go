@@ -23,8 +23,8 @@ var planted = []struct {
 	part     string // of the check that finds the mistake
 	figure   string // is worse
 }{
-	// It syncs what an entry has changed, although the entry itself is in the log, synced. That is exactly one sync more
-	// per entry with one store and one client; other syncs of several may be one.
+	// It syncs what an entry has changed, although the entry itself is in the log, synced. That is exactly one sync
+	// more per entry with one store and one client; other syncs of several may be one.
 	{"more-syncs", "neokv/internal/region/apply.go", "\n\tif err := b.Commit(false)", "\n\tif err := b.Commit(true)",
 		"counts", "syncs"},
 	// It adds a record that nobody reads to each batch. With what frames it, the log grows by 2.1 to 2.3 %.
@@ -49,7 +49,8 @@ func TestPlanted(t *testing.T) {
 	for _, m := range planted {
 		t.Run(m.name, func(t *testing.T) {
 			dir := t.TempDir()
-			source, changed := filepath.Join(root, m.file), filepath.Join(root, "bench", "gate", "testdata", m.name+".go")
+			source := filepath.Join(root, m.file)
+			changed := filepath.Join(root, "bench", "gate", "testdata", m.name+".go")
 			if m.was != "" {
 				text, err := os.ReadFile(source)
 				if n := strings.Count(string(text), m.was); err != nil || n != 1 {
@@ -65,7 +66,8 @@ func TestPlanted(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			overlay, program, clean := filepath.Join(dir, "overlay"), filepath.Join(dir, "neokv"), filepath.Join(dir, "clean")
+			overlay := filepath.Join(dir, "overlay")
+			program, clean := filepath.Join(dir, "neokv"), filepath.Join(dir, "clean")
 			write(t, overlay, string(replace))
 			execute(t, root, 0, "go", "build", "-buildvcs=false", "-overlay", overlay, "-o", program, "./cmd/neokv")
 			execute(t, root, 0, "go", "build", "-buildvcs=false", "-o", clean, "./cmd/neokv")

@@ -26,9 +26,10 @@ type Trial struct {
 // NewTrial makes a trial of an outcome.
 func NewTrial(only string, budget time.Duration, o *Outcome) Trial {
 	h := results.NewHeader()
-	return Trial{h.Started, h.Build, h.Machine, only, budget, o.Verdict, slices.DeleteFunc(o.all(), func(f Finding) bool {
-		return !f.Gates || f.Kind == results.Counted && !f.differs()
-	})}
+	return Trial{h.Started, h.Build, h.Machine, only, budget, o.Verdict,
+		slices.DeleteFunc(o.all(), func(f Finding) bool {
+			return !f.Gates || f.Kind == results.Counted && !f.differs()
+		})}
 }
 
 // ReadTrials reads the trials of all sittings.
