@@ -112,15 +112,16 @@ func (f *Findings) heading() []string {
 // legend says what the columns are.
 func (f *Findings) legend() string {
 	return fmt.Sprintf("Rates, latencies and CPU time are medians of the rounds. The ratio is neokv's rate by the "+
-		"other's of the same\nround: its median, and the interval in which the median lies at %.0f %% confidence or more. "+
-		"A ~ says that the ratio\nmay be noise: the interval has 1 in it, or there are too few rounds for one "+
-		"(fewer than %d). Of two columns with one heading the first is\nneokv's.", 100*compare.Level, compare.FewestRounds)
+		"other's of the same\nround: its median, and the interval in which the median lies at %.0f %% confidence or "+
+		"more. A ~ says that the ratio\nmay be noise: the interval has 1 in it, or there are too few rounds for one "+
+		"(fewer than %d). Of two columns with one heading the first is\nneokv's.", 100*compare.Level,
+		compare.FewestRounds)
 }
 
 // table has a row for each test.
 func (p *Pair) table(title string, tests []*TestFigures, md bool) string {
-	rows := [][]string{{title, p.NeoKV.Name + "/s", p.Peer.Name + "/s", "ratio", "interval", "p50, ms", "", "p99, ms", "",
-		"CPU, us", ""}}
+	rows := [][]string{{title, p.NeoKV.Name + "/s", p.Peer.Name + "/s", "ratio", "interval", "p50, ms", "", "p99, ms",
+		"", "CPU, us", ""}}
 	for _, t := range tests {
 		row := []string{t.Test, rate(t.NeoKV), rate(t.Peer)}
 		row = append(row, t.ratio()...)

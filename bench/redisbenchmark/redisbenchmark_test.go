@@ -34,8 +34,9 @@ func TestParseCSV(t *testing.T) {
 	}{
 		{out: columns + setRow, want: []PrintedRow{set}},
 		{out: nodesOfCluster + columns + setRow, want: []PrintedRow{set}},
-		{out: columns + `"LPUSH (needed to benchmark LRANGE)","3952.57","2.272","0.352","1.903","4.895","9.759","9.935"` +
-			"\n" + `"LRANGE_100 (first 100 elements)","3984.06","2.257","0.048","1.311","8.247","18.479","25.071"` + "\n",
+		{out: columns +
+			`"LPUSH (needed to benchmark LRANGE)","3952.57","2.272","0.352","1.903","4.895","9.759","9.935"` + "\n" +
+			`"LRANGE_100 (first 100 elements)","3984.06","2.257","0.048","1.311","8.247","18.479","25.071"` + "\n",
 			want: []PrintedRow{{"LPUSH (needed to benchmark LRANGE)", 3952.57, 1.903, 4.895, 9.759},
 				{"LRANGE_100 (first 100 elements)", 3984.06, 1.311, 8.247, 18.479}}},
 		{out: columns}, // as for names behind -t that it does not know
@@ -47,7 +48,8 @@ func TestParseCSV(t *testing.T) {
 		{out: `"SET","39840.64"` + "\n", err: `want "test","rps"`}, // before version 6.2
 		{out: `"test","rps"` + "\n" + `"SET","1.00"` + "\n", err: "no column"},
 		{out: columns + strings.Replace(setRow, "39840.64", "0.00", 1), err: `SET: rps is "0.00", want a figure`},
-		{out: columns + strings.Replace(setRow, "39840.64", "inf", 1), err: `"inf", want a figure: the test took less than`},
+		{out: columns + strings.Replace(setRow, "39840.64", "inf", 1),
+			err: `"inf", want a figure: the test took less than`},
 		{out: columns + strings.Replace(setRow, "39840.64", "nan", 1), err: `SET: rps is "nan", want a figure`},
 		{out: columns + strings.Replace(setRow, "1.703", "", 1), err: `SET: p50_latency_ms is "", want a figure`},
 		{out: columns + `"set a"b","1","1","1","1","1","1","1"` + "\n", err: "table"},
@@ -80,13 +82,16 @@ func TestParseFlags(t *testing.T) {
 		{args: "-n 7 hset key:{tag} -t x", want: SentLoad{Flags: []string{"-n", "7"},
 			Command: []string{"hset", "key:{tag}", "-t", "x"}, Requests: 7, Clients: 50, Pipeline: 1, ValueBytes: 3}},
 		{args: "-h x -p 1 -s y -a z --user u -u v --cluster --csv -q -l -I -x --tls --dbnum 1", err: []string{
-			"-h: not possible here, since this command sets it", "-p: not", "-s: not", "-a: not", "--user: not", "-u: not",
-			"--cluster: not", "--csv: not", "-q: not", "-l: not possible here, since the tests would never end", "-I: not",
-			"-x: not", "--tls: not", "--dbnum: not"}},
+			"-h: not possible here, since this command sets it", "-p: not", "-s: not", "-a: not", "--user: not",
+			"-u: not", "--cluster: not", "--csv: not", "-q: not",
+			"-l: not possible here, since the tests would never end", "-I: not", "-x: not", "--tls: not",
+			"--dbnum: not"}},
 		{args: "-n 0 -c x -P 10001 -d -1 -r 3000000000 --threads 501 -k 2 --fast -t", err: []string{
-			"-n 0: want 1 to 2147483647", "-c x: want 1 to 10000", "-P 10001: want", "-d -1: want", "-r 3000000000: want",
-			"--threads 501: want 1 to 500", "-k 2: want 0 to 1", "--fast: unknown, want any of -c, -n", "-t: want a value"}},
-		{args: "-t set,sett,", err: []string{`-t "sett": unknown, want some of ping, lrange, ping_inline`, `-t "": unknown`}},
+			"-n 0: want 1 to 2147483647", "-c x: want 1 to 10000", "-P 10001: want", "-d -1: want",
+			"-r 3000000000: want", "--threads 501: want 1 to 500", "-k 2: want 0 to 1",
+			"--fast: unknown, want any of -c, -n", "-t: want a value"}},
+		{args: "-t set,sett,", err: []string{`-t "sett": unknown, want some of ping, lrange, ping_inline`,
+			`-t "": unknown`}},
 		{args: "-t set get key", err: []string{"-t set: not beside the command get"}},
 		{args: `set key "x"`, err: []string{"cannot have quotes"}},
 	} {
@@ -147,8 +152,8 @@ func someFindings() *Findings {
 		Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Tool: "redis-benchmark 7.0.15", Rounds: 6,
 		Durability: "always",
 		Machine:    results.Machine{CPU: "a CPU", Cores: 2, MemoryBytes: 8e9, OS: "an OS"},
-		Load: SentLoad{Tests: []string{"set"}, Requests: 1_000_000, Clients: 50, Pipeline: 16, ValueBytes: 64, Keys: 1000,
-			Threads: 3},
+		Load: SentLoad{Tests: []string{"set"}, Requests: 1_000_000, Clients: 50, Pipeline: 16, ValueBytes: 64,
+			Keys: 1000, Threads: 3},
 		Pairs: []*Pair{{
 			Threads: 3, Generator: "the generator",
 			NeoKV: SideFacts{neokvAlone, "0.1.0", "neokv, by a port"},
