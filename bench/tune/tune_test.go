@@ -164,8 +164,8 @@ func TestNothingBeatsTheDefault(t *testing.T) {
 	}
 	if t.Logf("%d of %d studies confirmed a winner, %d of %d knobs had an effect", confirmed, studies, knobs,
 		3*studies); confirmed > 3 || knobs > 14 {
-		t.Errorf("%d of %d studies confirmed a winner, %d of %d knobs had an effect; want one in twenty at most", confirmed,
-			studies, knobs, 3*studies)
+		t.Errorf("%d of %d studies confirmed a winner, %d of %d knobs had an effect; want one in twenty at most",
+			confirmed, studies, knobs, 3*studies)
 	}
 }
 
@@ -209,7 +209,8 @@ func TestFailures(t *testing.T) {
 		t.Errorf("level %+v; want the failure of 32", l)
 	}
 	study, err = run(t, &fake{random: rand.New(rand.NewPCG(4, 0)),
-		effect: func(map[string]string) (float64, float64, error) { return 0, 0, errors.New("cannot boot") }}, plan, nil)
+		effect: func(map[string]string) (float64, float64, error) { return 0, 0, errors.New("cannot boot") }}, plan,
+		nil)
 	if err == nil || err.Error() != "the default: cannot boot" || len(study.Trials) != 1 {
 		t.Errorf("a default that fails: %v after %d trials", err, len(study.Trials))
 	}
