@@ -175,7 +175,8 @@ func TestNeoKV(t *testing.T) {
 		<-r.Alive().Done()
 		// Its ports may be those of another process by now.
 		if ends := ended(r.children[0].cmd.Process.Pid); !isEmpty(t, dir) || isEmpty(t, data) || !ends {
-			t.Errorf("after a stop: folder empty %v, data empty %v, process ended %v", isEmpty(t, dir), isEmpty(t, data), ends)
+			t.Errorf("after a stop: folder empty %v, data empty %v, process ended %v", isEmpty(t, dir),
+				isEmpty(t, data), ends)
 		}
 	}
 }
@@ -216,8 +217,8 @@ func TestStartFails(t *testing.T) {
 		{NeoKV{Program: script(t, "echo one; echo NEOKV_READY port=1; sleep 60")}, nil,
 			[]string{`"NEOKV_READY port=1", want ports= and proxy=`}},
 		{NeoKV{Program: script(t, "echo all is well; exit 0")}, nil, []string{"exit status 0: all is well"}},
-		{NeoKV{Program: script(t, "echo still busy; : > "+echoed+"; sleep 60")}, until(t, echoed, context.DeadlineExceeded),
-			[]string{"deadline exceeded", "said: still busy"}},
+		{NeoKV{Program: script(t, "echo still busy; : > "+echoed+"; sleep 60")},
+			until(t, echoed, context.DeadlineExceeded), []string{"deadline exceeded", "said: still busy"}},
 		{Redis{Program: "/nowhere/redis-server", Durability: None}, nil,
 			[]string{"redis-server is missing: apt-get install redis-server"}},
 		{Redis{Program: script(t, "echo bad config; exit 1"), Durability: Always, Cluster: true}, nil,
