@@ -46,8 +46,8 @@ type Options struct {
 	WarmupAuto bool
 	// Events are what the run does in its measured part, beside the load.
 	Events []ScheduledEvent
-	// Inject carries out the faults among the events, unless ctx ends, and says what has come of them; nil if the target
-	// takes none. Stores is how many stores the target has, 0 if that is not known.
+	// Inject carries out the faults among the events, unless ctx ends, and says what has come of them; nil if the
+	// target takes none. Stores is how many stores the target has, 0 if that is not known.
 	Inject func(ctx context.Context, f fault.Fault) (outcome string, err error)
 	Stores int
 	// Search says to try several rates of the first group; nil is a run at the rate of the group.
@@ -213,8 +213,9 @@ func (o Options) complete() (Options, error) {
 	}
 	if counted(o.Groups) {
 		wrong.check(o.Search == nil, "operations: a search sends for a time")
-		wrong.check(o.Duration > 0 || !slices.ContainsFunc(o.Groups, func(g GroupOptions) bool { return g.Operations == 0 }),
-			"operations: one group has a number of operations and another has none; want a duration, or a number for each")
+		none := slices.ContainsFunc(o.Groups, func(g GroupOptions) bool { return g.Operations == 0 })
+		wrong.check(o.Duration > 0 || !none, "operations: one group has a number of operations and another has none; "+
+			"want a duration, or a number for each")
 	}
 	ends := o.Load == LoadAlone || counted(o.Groups) || len(o.Groups) > 0 && o.Groups[0].Replay != nil
 	wrong.check((o.Duration > 0 || o.Duration == 0 && ends) && o.Duration <= maxDuration,
@@ -251,7 +252,8 @@ func (o Options) complete() (Options, error) {
 	o.Events = slices.Clone(o.Events)
 	slices.SortStableFunc(o.Events, func(a, b ScheduledEvent) int { return cmp.Compare(a.At, b.At) })
 	wrong = append(wrong, o.checkEvents()...)
-	wrong.check(!o.Verify || o.Load == LoadFirst, "verify: a run that does not load and send does not know what to find")
+	wrong.check(!o.Verify || o.Load == LoadFirst,
+		"verify: a run that does not load and send does not know what to find")
 	if o.Verify && len(o.Groups) > 1 {
 		wrong.add(o.ownKeys())
 	}
@@ -321,8 +323,8 @@ func (o *Options) ownKeys() error {
 				continue
 			}
 			if a, b, both := other.workload.BothWrite(g.workload); both {
-				wrong.add(fmt.Errorf("verify: groups %s and %s may write the same keys, %s and %s: reading back cannot tell "+
-					"whose value is right", other.Name, g.Name, a, b))
+				wrong.add(fmt.Errorf("verify: groups %s and %s may write the same keys, %s and %s: reading back "+
+					"cannot tell whose value is right", other.Name, g.Name, a, b))
 			}
 		}
 	}

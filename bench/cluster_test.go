@@ -205,8 +205,8 @@ func TestCluster(t *testing.T) {
 	// Redirections are followed, and after a look at the slots there are no more MOVED: so the run ended early.
 	g := s.Groups[0]
 	if !s.Interrupted || g.Total.Count == 0 || g.Moved == 0 || f.looks < 2 {
-		t.Errorf("interrupted %v, %d moved of %d operations, %d looks at the slots", s.Interrupted, g.Moved, g.Total.Count,
-			f.looks)
+		t.Errorf("interrupted %v, %d moved of %d operations, %d looks at the slots", s.Interrupted, g.Moved,
+			g.Total.Count, f.looks)
 	}
 	if a, c := f.addrs[0], f.addrs[2]; served[a] != loaded[a]-moved || served[c] != loaded[c]+moved {
 		t.Errorf("slots by the last tick %v, by the first %v; want %d moved", served, loaded, moved)

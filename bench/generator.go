@@ -83,7 +83,8 @@ const (
 func saturation(l results.GeneratorLoad, inProcess bool, cores int) (warnings []string) {
 	warn := func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
 	if l.Busy >= busyMachine {
-		warn("the machine was saturated, its cores %.0f %% busy: the figures are its own as much as the target's", 100*l.Busy)
+		warn("the machine was saturated, its cores %.0f %% busy: the figures are its own as much as the target's",
+			100*l.Busy)
 	}
 	if !inProcess && l.Cores >= busyGenerator*float64(cores) {
 		warn("the load generator was saturated, it used %.2f of %d cores: the target may give more", l.Cores, cores)
@@ -109,8 +110,8 @@ func doubts(open bool, ops []workloads.Op, g results.GroupStats) (warnings []str
 	case n > 0:
 		warn("%s had no answer %s after the end", results.Plural(n, "operation"), grace)
 	case open && waited >= manyWaited:
-		warn("%.0f %% of the operations were due while all clients were busy, and waited until one was free: with more "+
-			"clients response times may be lower", 100*waited)
+		warn("%.0f %% of the operations were due while all clients were busy, and waited until one was free: with "+
+			"more clients response times may be lower", 100*waited)
 	}
 	var reads, misses int64
 	meant := 0.0 // to miss

@@ -57,7 +57,8 @@ func TestWarnings(t *testing.T) {
 		{"unknown", results.GeneratorLoad{}, false, ""},
 		{"generator", results.GeneratorLoad{Cores: 1.9, Busy: 0.6}, false, "saturated, it used 1.90 of 2 cores"},
 		{"with its cluster", results.GeneratorLoad{Cores: 1.9, Busy: 0.9}, true, ""},
-		{"machine", results.GeneratorLoad{Cores: 1, Busy: 0.97}, true, "the machine was saturated, its cores 97 % busy"},
+		{"machine", results.GeneratorLoad{Cores: 1, Busy: 0.97}, true,
+			"the machine was saturated, its cores 97 % busy"},
 		{"late", results.GeneratorLoad{Cores: 1, Late: late(2500)}, true, "left 2.50 ms or more after"},
 	} {
 		got := strings.Join(saturation(c.load, c.inProcess, 2), "\n")

@@ -56,7 +56,8 @@ func (r *run) addGroup(o GroupOptions) results.ClientGroup {
 	r.groups = append(r.groups, g)
 	h := results.ClientGroup{
 		Name: o.Name, Workload: g.workload.Name, Content: results.ContentOf(g.workload.Text), Keys: g.src.Kinds(),
-		Clients: o.Clients, Pipeline: o.Pipeline, Operations: o.Operations, Records: o.Records, Elements: g.src.Elements(),
+		Clients: o.Clients, Pipeline: o.Pipeline, Operations: o.Operations, Records: o.Records,
+		Elements:   g.src.Elements(),
 		ValueBytes: g.src.ValueSizes(), OneNode: o.Slots == OneNode, OneSlot: o.Slots == OneSlot,
 	}
 	switch {

@@ -55,7 +55,8 @@ func adds(t *testing.T, s results.Summary, rec *results.Result) {
 			if missing := x.Ledger.Balance(sum.InFlight); missing != 0 {
 				t.Errorf("%s: %g s: off by %d: %+v", g.Name, iv.Since, missing, x.Ledger)
 			}
-			if x.Ledger.InFlight < 0 || x.Ledger.Offered < 0 || x.Ledger.Dropped < 0 || x.Ledger.Behind > x.Ledger.InFlight {
+			if x.Ledger.InFlight < 0 || x.Ledger.Offered < 0 || x.Ledger.Dropped < 0 ||
+				x.Ledger.Behind > x.Ledger.InFlight {
 				t.Errorf("%s: %g s: %+v", g.Name, iv.Since, x.Ledger)
 			}
 			sum.Add(x.Ledger)
@@ -116,11 +117,13 @@ func TestLedgerAddsUp(t *testing.T) {
 					Groups: []GroupOptions{
 						{Workload: "set", Clients: 5, Pipeline: 3, Records: 100},
 						{Name: "even", Workload: "set", Clients: 4, Rate: Steady(300), Records: 100},
-						{Name: "random", Workload: "ycsb-d", Clients: 4, Pipeline: 5, Rate: pace("poisson 200"), Records: 10},
+						{Name: "random", Workload: "ycsb-d", Clients: 4, Pipeline: 5, Rate: pace("poisson 200"),
+							Records: 10},
 						{Name: "ramp", Workload: "incr", Clients: 2, Rate: pace("ramp 0..40 8s"), Records: 100},
 						{Name: "too much", Workload: "set", Clients: 1, Rate: Steady(1000), Records: 100},
 					},
-					Duration: length, Warmup: c.warmup, Timeout: 3 * time.Second, DeadAfter: deadAfter, Seed: seed >> 11,
+					Duration: length, Warmup: c.warmup, Timeout: 3 * time.Second, DeadAfter: deadAfter,
+					Seed: seed >> 11,
 				})
 				if (err != nil) != (c.name == "dead") || s.Interrupted != (c.name == "interrupted") {
 					t.Fatalf("seed %d: error %v, interrupted %v", seed, err, s.Interrupted)
@@ -129,7 +132,8 @@ func TestLedgerAddsUp(t *testing.T) {
 				var all results.Ledger
 				for _, g := range s.Groups {
 					l := g.Ledger
-					all.Errors, all.Unknown, all.InFlight = all.Errors+l.Errors, all.Unknown+l.Unknown, all.InFlight+l.InFlight
+					all.Errors, all.Unknown, all.InFlight = all.Errors+l.Errors, all.Unknown+l.Unknown,
+						all.InFlight+l.InFlight
 					t.Logf("%s: %+v %v", g.Name, l, g.Kinds)
 				}
 				if all.Unknown == 0 {
@@ -161,7 +165,8 @@ func TestWarmupBacklogStays(t *testing.T) {
 					return time.Millisecond
 				})
 				s, rec, err := inBubble(t, m, t.Context(), Options{
-					Groups: []GroupOptions{{Workload: "set", Clients: 3, Rate: rate, Records: 10}}, Warmup: 2 * time.Second,
+					Groups:   []GroupOptions{{Workload: "set", Clients: 3, Rate: rate, Records: 10}},
+					Warmup:   2 * time.Second,
 					Duration: 2 * time.Second,
 				})
 				if err != nil {
@@ -169,9 +174,10 @@ func TestWarmupBacklogStays(t *testing.T) {
 				}
 				adds(t, s, rec)
 				g := s.Groups[0]
-				if g.Total.Service.Max.US > 1100 || g.Total.Count < 900 || rate.Open() && g.Total.Response.Max.US > 20_000 {
-					t.Errorf("%d operations, service at most %d us, response %+v; want nothing of the warm-up", g.Total.Count,
-						g.Total.Service.Max.US, g.Total.Response)
+				if g.Total.Service.Max.US > 1100 || g.Total.Count < 900 ||
+					rate.Open() && g.Total.Response.Max.US > 20_000 {
+					t.Errorf("%d operations, service at most %d us, response %+v; want nothing of the warm-up",
+						g.Total.Count, g.Total.Service.Max.US, g.Total.Response)
 				}
 				if rate.String() == "500" && (g.Ledger.Offered != 1000 || g.Total.Count != 1000) {
 					t.Errorf("%+v, want 1000 offered and answered", g.Ledger)

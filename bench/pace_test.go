@@ -325,8 +325,8 @@ func BenchmarkSharedStarts(b *testing.B) {
 
 // Whatever the text, reading it does not panic, and what is accepted prints as a text that means the same.
 func FuzzForms(f *testing.F) {
-	for _, text := range []string{"0", "20000", "poisson ramp 1..5 10s", "steps 9..1 by 2 every 1s", "p99.9<5ms,errors<=1%",
-		"10s rate of b poisson 5", `1h SET "a b" c`, "- at: 1s\n  do: FLUSHALL\n"} {
+	for _, text := range []string{"0", "20000", "poisson ramp 1..5 10s", "steps 9..1 by 2 every 1s",
+		"p99.9<5ms,errors<=1%", "10s rate of b poisson 5", `1h SET "a b" c`, "- at: 1s\n  do: FLUSHALL\n"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

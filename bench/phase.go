@@ -372,7 +372,8 @@ func (r *run) second(seg *phaseSegment, from, now time.Duration, clock generator
 
 func (r *run) newInterval(seg *phaseSegment, from, now time.Duration) results.Interval {
 	return results.Interval{
-		Phase: seg.name, At: r.epoch.Add(now).UTC(), Since: (from - seg.start).Seconds(), Seconds: (now - from).Seconds(),
+		Phase: seg.name, At: r.epoch.Add(now).UTC(), Since: (from - seg.start).Seconds(),
+		Seconds: (now - from).Seconds(),
 	}
 }
 

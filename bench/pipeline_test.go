@@ -136,8 +136,8 @@ func TestOneSlot(t *testing.T) {
 		hot := most(usualSlots)
 		if most(slotsOf) != hot || math.Abs(float64(slotsOf[hot]-usualSlots[hot])) > 0.3*float64(usualSlots[hot]) ||
 			len(slotsOf) < len(usualSlots)*9/10 {
-			t.Errorf("%d slots, the hottest %d with %d pipelines; want about %d, %d with %d", len(slotsOf), most(slotsOf),
-				slotsOf[most(slotsOf)], len(usualSlots), hot, usualSlots[hot])
+			t.Errorf("%d slots, the hottest %d with %d pipelines; want about %d, %d with %d", len(slotsOf),
+				most(slotsOf), slotsOf[most(slotsOf)], len(usualSlots), hot, usualSlots[hot])
 		}
 	}
 	w := nullWorker("queue", 8, OneSlot)
@@ -177,8 +177,8 @@ func TestPipelineSlotsRun(t *testing.T) {
 				t.Fatal(err)
 			}
 			adds(t, s, rec)
-			if g, h := s.Groups[0], rec.Header.Groups[0]; g.Total.Count == 0 || g.Total.Errors > 0 || g.Ops[0].Misses > 0 ||
-				h.OneNode != (slots == OneNode) || h.OneSlot != (slots == OneSlot) {
+			if g, h := s.Groups[0], rec.Header.Groups[0]; g.Total.Count == 0 || g.Total.Errors > 0 ||
+				g.Ops[0].Misses > 0 || h.OneNode != (slots == OneNode) || h.OneSlot != (slots == OneSlot) {
 				t.Errorf("%d at rate %s: %+v, %d misses, %+v", slots, rate, g.Ledger, g.Ops[0].Misses, h)
 			}
 		}

@@ -63,8 +63,8 @@ func TestTallyMerge(t *testing.T) {
 	late, _ := merged.late.Count()
 	if want, _ := whole.late.Count(); late != want || merged.serviceSum != whole.serviceSum ||
 		merged.answers != whole.answers {
-		t.Errorf("seed %d: merged %d late, %s of %d; want %d, %s of %d", seed, late, merged.serviceSum, merged.answers, want,
-			whole.serviceSum, whole.answers)
+		t.Errorf("seed %d: merged %d late, %s of %d; want %d, %s of %d", seed, late, merged.serviceSum, merged.answers,
+			want, whole.serviceSum, whole.answers)
 	}
 	merged.reset()
 	if g := merged.stats(ops, 2); g.Total != (results.OpStats{Name: "total"}) || len(g.Kinds) > 0 || g.Moved > 0 ||

@@ -86,15 +86,17 @@ func TestRealRedis(t *testing.T) {
 			t.Errorf("%s: %d operations, errors %v", load.Workload, s.Groups[0].Total.Count, s.Groups[0].Kinds)
 		}
 		// Of these no record is ever absent or empty.
-		whole := strings.HasPrefix(load.Workload, "ycsb") || slices.Contains([]string{"get", "set", "incr", "counter", "hset",
-			"hash", "leaderboard", "members", "queue", "list", "scan", "zadd", "sadd", "lpush", "rpush"}, load.Workload)
+		whole := strings.HasPrefix(load.Workload, "ycsb") || slices.Contains([]string{"get", "set", "incr", "counter",
+			"hset", "hash", "leaderboard", "members", "queue", "list", "scan", "zadd", "sadd", "lpush", "rpush"},
+			load.Workload)
 		for _, op := range s.Groups[0].Ops {
 			if op.Misses > 0 && whole || load.Workload == "read-missing" && op.Misses != op.Count {
 				t.Errorf("%s: %s missed %d of %d times", load.Workload, op.Name, op.Misses, op.Count)
 			}
 		}
 		g := s.Groups[0]
-		if o.Verify && (g.Verified == nil || !g.Verified.Complete || g.Verified.Checked == 0 && load.Workload != "info") {
+		if o.Verify && (g.Verified == nil || !g.Verified.Complete ||
+			g.Verified.Checked == 0 && load.Workload != "info") {
 			t.Errorf("%s: verified %+v", load.Workload, g.Verified)
 		}
 		if s.Work["process_cpu_us"] == 0 || len(s.Work) != 1 {
@@ -282,8 +284,8 @@ mix:
 	if g := s.Groups[0]; g.Total.Errors > 0 || g.Total.Misses > 0 {
 		t.Errorf("%+v", g.Total)
 	}
-	// A thousand elements, fifty or a few more at a time, are at most twenty calls, and never one; so are nine keys, two
-	// at a time, at most five. Eight iterations are under way at the end.
+	// A thousand elements, fifty or a few more at a time, are at most twenty calls, and never one; so are nine keys,
+	// two at a time, at most five. Eight iterations are under way at the end.
 	for name, least := range map[string]int{"HSCAN": 10, "SSCAN": 10, "ZSCAN": 10, "SCAN": 2} {
 		if began[name] == 0 || all[name] < least*(began[name]-8) || all[name] > 25*began[name] {
 			t.Errorf("%s: %d calls, %d began an iteration", name, all[name], began[name])
@@ -355,8 +357,7 @@ func TestVerifyGroups(t *testing.T) {
 	}
 	o := Options{Groups: []GroupOptions{group("set"), group("get"), group("hash")}, Duration: time.Second, Verify: true}
 	want := "verify: groups set and get may write the same keys, key:... and key:...: reading back cannot tell " +
-		"whose value " +
-		"is right"
+		"whose value is right"
 	if err := o.Check(); err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}

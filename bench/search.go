@@ -172,7 +172,8 @@ func (r *run) try(ctx context.Context, c *results.Curve, rate float64) (*results
 		warmup = r.warmup(r.paces(pace.first()))
 	}
 	took, err := r.phase(ctx, (*worker).send, warmup, step)
-	c.Rows = append(c.Rows, results.Step{Rate: rate, Seconds: took.Seconds(), GroupStats: g.stats(step, took.Seconds())})
+	c.Rows = append(c.Rows, results.Step{Rate: rate, Seconds: took.Seconds(),
+		GroupStats: g.stats(step, took.Seconds())})
 	row := &c.Rows[len(c.Rows)-1]
 	if rate == 0 {
 		row.Rate = row.Total.PerSecond

@@ -69,7 +69,8 @@ func TestBracket(t *testing.T) {
 		first, highest float64
 		steps          int
 	}{
-		{1000, 50_000, 13}, {1000, 1000, 8}, {1000, 37, 12}, {1_000_000, 50_000, 11}, {1000, 0, 11}, {1000, maxRate, 19},
+		{1000, 50_000, 13}, {1000, 1000, 8}, {1000, 37, 12}, {1_000_000, 50_000, 11}, {1000, 0, 11},
+		{1000, maxRate, 19},
 		{7, 7.5, 7},
 	} {
 		b, steps := bracket{}, 0
@@ -247,7 +248,8 @@ func TestCurve(t *testing.T) {
 		if len(c.Rows) != 13 || c.Rows[0].Rate < 950 || c.Rows[0].Rate > 1001 || c.Best != 0 {
 			t.Errorf("%d steps, the closed loop gives %g", len(c.Rows), c.Rows[0].Rate)
 		}
-		if c.Lags < 1000 || c.Lags > 1100 || c.Saturates < 1000 || c.Saturates > 1100 || c.Breaks < 990 || c.Breaks > 1100 {
+		if c.Lags < 1000 || c.Lags > 1100 || c.Saturates < 1000 || c.Saturates > 1100 || c.Breaks < 990 ||
+			c.Breaks > 1100 {
 			t.Errorf("lags from %g, breaks from %g, saturates from %g; want about 1000", c.Lags, c.Breaks, c.Saturates)
 		}
 		for _, row := range c.Rows[1:] {

@@ -84,7 +84,8 @@ func discover(ctx context.Context, dial func(context.Context, string) (net.Conn,
 					facts.Info[k] = v
 				}
 			}
-			if aof := info["aof_enabled"]; aof != "" && !facts.NeoKV() { // NeoKV has the line for programs that look for it
+			// NeoKV has the line for programs that look for it.
+			if aof := info["aof_enabled"]; aof != "" && !facts.NeoKV() {
 				facts.Info["aof_enabled"] = aof
 				if aof == "1" {
 					facts.Info["appendfsync"] = t.configured(ctx, addr, "appendfsync")
@@ -94,8 +95,8 @@ func discover(ctx context.Context, dial func(context.Context, string) (net.Conn,
 	}
 	switch facts.Cluster = len(nodes) > 0; {
 	case facts.Cluster && len(plain) > 0:
-		return nil, facts, &OptionsError{fmt.Errorf("target %s is a node of a cluster, %s is none: want one of these alone",
-			nodes[0], strings.Join(plain, ","))}
+		return nil, facts, &OptionsError{fmt.Errorf("target %s is a node of a cluster, %s is none: want one of these "+
+			"alone", nodes[0], strings.Join(plain, ","))}
 	case facts.Cluster:
 		if err := t.refresh(ctx); err != nil {
 			return nil, facts, err
@@ -334,7 +335,8 @@ func (t *target) configured(ctx context.Context, addr, name string) string {
 // fields returns the lines `name:value` of a reply, none if the server does not know the command.
 func (t *target) fields(ctx context.Context, addr string, args ...string) (map[string]string, error) {
 	v, err := t.ask(ctx, addr, args...)
-	if refused := serverError(""); errors.As(err, &refused) && strings.HasPrefix(string(refused), "ERR unknown command") {
+	if refused := serverError(""); errors.As(err, &refused) &&
+		strings.HasPrefix(string(refused), "ERR unknown command") {
 		return map[string]string{}, nil
 	}
 	if err != nil {

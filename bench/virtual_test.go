@@ -431,8 +431,8 @@ func TestWarmup(t *testing.T) {
 // each second.
 func TestLongRun(t *testing.T) {
 	for length, want := range map[time.Duration]time.Duration{
-		time.Second: time.Second, time.Hour: time.Second, time.Hour + 1: 2 * time.Second, 2 * time.Hour: 2 * time.Second,
-		maxDuration: 168 * time.Second, 0: time.Second,
+		time.Second: time.Second, time.Hour: time.Second, time.Hour + 1: 2 * time.Second,
+		2 * time.Hour: 2 * time.Second, maxDuration: 168 * time.Second, 0: time.Second,
 	} {
 		if got := new(run).intervalOf(&phaseSegment{length: length}); got != want {
 			t.Errorf("intervals of %s in %s, want %s", got, length, want)
@@ -699,7 +699,8 @@ func TestOptionsRefused(t *testing.T) {
 func TestReplay(t *testing.T) {
 	var text strings.Builder
 	for i := range 100 { // a command every 100 ms, from two clients by turns
-		fmt.Fprintf(&text, "%d.%06d [0 127.0.0.1:%d] \"SET\" \"k%d\" \"v%d\"\n", 1700000000+i/10, i%10*100_000, 1+i%2, i%2, i)
+		fmt.Fprintf(&text, "%d.%06d [0 127.0.0.1:%d] \"SET\" \"k%d\" \"v%d\"\n", 1700000000+i/10, i%10*100_000, 1+i%2,
+			i%2, i)
 	}
 	text.WriteString("1700000010.000000 [0 127.0.0.1:1] \"MULTI\"\n")
 	path := filepath.Join(t.TempDir(), "monitor.txt")
@@ -879,7 +880,8 @@ func TestLateIntervals(t *testing.T) {
 		end, sum := 0.0, int64(0)
 		for _, iv := range rec.Intervals {
 			if iv.Since < end-1e-9 || iv.Since > end+1e-9 || iv.Seconds < 0.3 {
-				t.Errorf("an interval from %g s on takes %g s; the one before ended after %g s", iv.Since, iv.Seconds, end)
+				t.Errorf("an interval from %g s on takes %g s; the one before ended after %g s", iv.Since, iv.Seconds,
+					end)
 			}
 			end, sum = iv.Since+iv.Seconds, sum+iv.Groups[0].Ledger.Offered
 		}

@@ -25,8 +25,8 @@ func TestMSER(t *testing.T) {
 			t.Errorf("%s: mser(%v) = %d; want %d", c.name, c.values, got, c.cut)
 		}
 	}
-	if got := batchMeans([]float64{1, 2, 3, 4, 5, 10, 10, 10, 10, 10, 99}); len(got) != 2 || math.Abs(got[0]-3) > 1e-9 ||
-		got[1] != 10 {
+	if got := batchMeans([]float64{1, 2, 3, 4, 5, 10, 10, 10, 10, 10, 99}); len(got) != 2 ||
+		math.Abs(got[0]-3) > 1e-9 || got[1] != 10 {
 		t.Errorf("means %v, want 3 and 10 without what is left over", got)
 	}
 }

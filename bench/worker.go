@@ -128,7 +128,8 @@ const (
 // maybeDone reports whether a request that failed in this way may still take effect, now or later. After any other
 // error reply, and after a failure before the send, it does not.
 func maybeDone(kind string) bool {
-	return kind == kindConnection || kind == kindTimeout || kind == kindProtocol || kind == kindUnknown || kind == leftOpen
+	return kind == kindConnection || kind == kindTimeout || kind == kindProtocol || kind == kindUnknown ||
+		kind == leftOpen
 }
 
 // load inserts records, chunk by chunk as the run hands them out. It sends each until the target has answered it.
