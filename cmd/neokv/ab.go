@@ -36,8 +36,8 @@ func (f *blockFlags) register(c *cobra.Command, block string, forms []string) {
 	flags.StringVar(&f.dir, "dir", "", "`folder` below which the data is (default that for temporary files)")
 	f.outFlags.register(flags, fmt.Sprintf("`file` for the %ss (default neokv-%s-<UTC time>.jsonl)", block, c.Name()))
 	flags.StringVar(&f.format, "format", forms[0], "`format`, one of "+strings.Join(forms, ", "))
-	for _, name := range []string{"workload", "clients", "pipeline", "rate", "warmup", "records", "elements", "value-size",
-		"seed"} {
+	for _, name := range []string{"workload", "clients", "pipeline", "rate", "warmup", "records", "elements",
+		"value-size", "seed"} {
 		settingFlag(flags, name, "load."+strings.ReplaceAll(name, "-", "_"))
 	}
 	flags.Lookup("warmup").Usage += "; of each " + block + ", 1s if nothing says otherwise"

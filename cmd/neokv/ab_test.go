@@ -48,7 +48,8 @@ func TestAB(t *testing.T) {
 		t.Fatal(err)
 	}
 	var d compare.Delta
-	if err := json.Unmarshal([]byte(neokvRun(t, nil, "compare", "run.jsonl", "--format", "json").stdout), &d); err != nil {
+	text := neokvRun(t, nil, "compare", "run.jsonl", "--format", "json").stdout
+	if err := json.Unmarshal([]byte(text), &d); err != nil {
 		t.Fatal(err)
 	}
 	row := d.Row("row cache answers")
@@ -115,17 +116,20 @@ func TestABProve(t *testing.T) {
 		t.Errorf("the same setup: %+v", got)
 	}
 	if got := run("--b", "engine.row_cache=0", "--control=false", "--out", "other.jsonl"); got.status != statusDone ||
-		!strings.Contains(got.stdout, "no proof of this setup: neokv-proof.jsonl is of another one, one has a copy of A") {
+		!strings.Contains(got.stdout,
+			"no proof of this setup: neokv-proof.jsonl is of another one, one has a copy of A") {
 		t.Errorf("another setup: %+v", got)
 	}
 	for want, args := range map[string][]string{
-		"neokv-proof.jsonl is of another setup: load: get: 2 clients": {"--prove", "--pipeline", "2"},
-		"--handicap: neokv-proof.jsonl has rounds with 5%":            {"--prove", "--handicap", "10%"},
-		"--handicap is for --prove":                                   {"--handicap", "10%", "--b", "engine.row_cache=0"},
-		"--b: with --prove B is A":                                    {"--prove", "--b", "engine.row_cache=0"},
-		"--proof: stat nosuch":                                        {"--proof", "nosuch", "--b", "engine.row_cache=0"},
-		"--a: --prove stops processes":                                {"--prove", "--a", "target=127.0.0.1:1"},
-		"run.jsonl: not a proof":                                      {"--prove", "--proof", "run.jsonl"},
+		"neokv-proof.jsonl is of another setup: load: get: 2 clients": {
+			"--prove", "--pipeline", "2",
+		},
+		"--handicap: neokv-proof.jsonl has rounds with 5%": {"--prove", "--handicap", "10%"},
+		"--handicap is for --prove":                        {"--handicap", "10%", "--b", "engine.row_cache=0"},
+		"--b: with --prove B is A":                         {"--prove", "--b", "engine.row_cache=0"},
+		"--proof: stat nosuch":                             {"--proof", "nosuch", "--b", "engine.row_cache=0"},
+		"--a: --prove stops processes":                     {"--prove", "--a", "target=127.0.0.1:1"},
+		"run.jsonl: not a proof":                           {"--prove", "--proof", "run.jsonl"},
 	} {
 		if got := run(args...); got.status != statusInvalid || !strings.Contains(got.stderr, want) {
 			t.Errorf("%q: %+v, want %q", args, got, want)
@@ -150,7 +154,8 @@ func TestABPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile("blocks.html")
-	if err != nil || !strings.HasPrefix(string(text), "<!DOCTYPE html>") || !strings.Contains(out.String(), "\nA: a\n") ||
+	if err != nil || !strings.HasPrefix(string(text), "<!DOCTYPE html>") ||
+		!strings.Contains(out.String(), "\nA: a\n") ||
 		!strings.HasSuffix(out.String(), "\nblocks.html\nblocks.jsonl\n") {
 		t.Errorf("printed %q, %v, the page begins %.40q", out.String(), err, text)
 	}
@@ -199,7 +204,8 @@ func TestABTargets(t *testing.T) {
 		}
 	}
 	for arm, want := range map[string]string{
-		"target=nowhere": `target "nowhere"`, addrs[1] + " profile=small": "target runs already, so it takes no other word",
+		"target=nowhere":            `target "nowhere"`,
+		addrs[1] + " profile=small": "target runs already, so it takes no other word",
 	} {
 		got := neokvRun(t, nil, "ab", "--a", addrs[0], "--b", arm)
 		if got.status != statusInvalid || !strings.Contains(got.stderr, "--b: "+want) {
@@ -221,8 +227,8 @@ func TestABTargets(t *testing.T) {
 // An arm that only fails keeps its figures: no throughput, lower bounds of latencies, and errors.
 func TestABOfAnArmThatFails(t *testing.T) {
 	t.Chdir(t.TempDir())
-	got := neokvRun(t, nil, "ab", "--a", "target="+server(t, true), "--b", "target="+server(t, false), "--workload", "set",
-		"--rounds", "1", "--block", "100ms", "--warmup", "0s", "--clients", "2", "--out", "run.jsonl")
+	got := neokvRun(t, nil, "ab", "--a", "target="+server(t, true), "--b", "target="+server(t, false), "--workload",
+		"set", "--rounds", "1", "--block", "100ms", "--warmup", "0s", "--clients", "2", "--out", "run.jsonl")
 	if got.status != statusDone {
 		t.Fatalf("%+v", got)
 	}

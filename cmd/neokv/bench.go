@@ -91,8 +91,8 @@ keeps what was measured. A workload is one of these, which neokv workloads descr
 	flags.StringArrayVar(&f.groups, "group", nil, "more clients, `\"name=... rate=...\"`: "+groupForm+
 		"; what it leaves out is as the other flags say; may be repeated")
 	flags.StringVar(&f.pipelineSlots, "pipeline-slots", "spread",
-		"where the operations of a pipeline go, `spread|node|slot`: to wherever their keys are, to one node of a cluster, "+
-			"or to keys of one slot")
+		"where the operations of a pipeline go, `spread|node|slot`: to wherever their keys are, to one node of a "+
+			"cluster, or to keys of one slot")
 	flags.StringVar(&f.replay, "replay", "",
 		"send what MONITOR of a redis-server printed into this `file`, instead of a workload, until its end")
 	flags.Float64Var(&f.speed, "speed", 1,
@@ -105,8 +105,8 @@ keeps what was measured. A workload is one of these, which neokv workloads descr
 	flags.BoolVar(&f.curve, "curve", false,
 		"latencies at twelve rates up to 1.2 times what a closed loop gives, or at those of --rate 'steps ...'")
 	flags.StringVar(&f.slo, "slo", "",
-		"`conditions` that a rate must hold with --find-max and --curve, and the run without them, else the exit status "+
-			"is 3: "+bench.SLOForms)
+		"`conditions` that a rate must hold with --find-max and --curve, and the run without them, else the exit "+
+			"status is 3: "+bench.SLOForms)
 	flags.DurationVar(&f.step, "step", 0,
 		"how long --find-max and --curve try a rate at least (default 3s); a step goes on until ten operations lie "+
 			"beyond the highest percentile of --slo")
@@ -287,7 +287,8 @@ func (f *benchFlags) repeat(c *cobra.Command, p process, r *profiles.Resolved, c
 	var wrong []error
 	ext := filepath.Ext(path)
 	for i := range f.runs {
-		paths = append(paths, fmt.Sprintf("%s-%0*d%s", strings.TrimSuffix(path, ext), len(strconv.Itoa(f.runs)), i+1, ext))
+		paths = append(paths, fmt.Sprintf("%s-%0*d%s", strings.TrimSuffix(path, ext), len(strconv.Itoa(f.runs)), i+1,
+			ext))
 		wrong = append(wrong, f.spare(paths[i]))
 	}
 	if err := errors.Join(wrong...); err != nil {

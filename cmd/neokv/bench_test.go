@@ -256,8 +256,8 @@ func TestBenchRefuses(t *testing.T) {
 			"--warmup: load.warmup: soon: want 0s to 1h, or auto", "clients=x: want a whole number",
 			"colour: unknown, want any of clients, elements, name",
 		}},
-		{[]string{"--group", "workload=nope", "--group", "clients=0 name=b", "--group", "name=b value-size=many", "--group",
-			"fast", "--pipeline-slots", "two"}, []string{
+		{[]string{"--group", "workload=nope", "--group", "clients=0 name=b", "--group", "name=b value-size=many",
+			"--group", "fast", "--pipeline-slots", "two"}, []string{
 			"value-size=many: want a size such as 64MiB", "fast: want name=value",
 			"--pipeline-slots two: want spread, node or slot",
 		}},
@@ -271,10 +271,11 @@ func TestBenchRefuses(t *testing.T) {
 			`bad.yaml:3: time ""`, `slo "p99>1s": want pN<TIME`,
 			"--step and --max-step are for --find-max and --curve",
 		}},
-		{[]string{"--at", "5s kill", "--at", "6s kill 1,9", "--at", "7s disk 2 hung", "--at", "8s split 1 16384"}, []string{
-			`at 5s fault "kill": no stores`, `at 6s fault "kill 1,9": there is no store 9; want 1 to 3`,
-			`at 7s fault "disk 2 hung"`, `at 8s fault "split 1 16384": "16384" is no slot from 1 to 16383`,
-		}},
+		{[]string{"--at", "5s kill", "--at", "6s kill 1,9", "--at", "7s disk 2 hung", "--at", "8s split 1 16384"},
+			[]string{
+				`at 5s fault "kill": no stores`, `at 6s fault "kill 1,9": there is no store 9; want 1 to 3`,
+				`at 7s fault "disk 2 hung"`, `at 8s fault "split 1 16384": "16384" is no slot from 1 to 16383`,
+			}},
 		{[]string{"--schedule", "none.yaml"}, []string{"none.yaml: no such file"}},
 		{[]string{"--schedule", "large.yaml"}, []string{"large.yaml: more than 1048576 bytes"}},
 		{[]string{"--at", "1h FLUSHALL", "--at", "1s rate 5"}, []string{
@@ -282,7 +283,8 @@ func TestBenchRefuses(t *testing.T) {
 		}},
 		{[]string{"--find-max", "--curve"}, []string{"exclude each other", "--find-max: want --slo"}},
 		{[]string{"--verify", "--group", "name=b"}, []string{
-			"verify: groups ycsb-a and b may write the same keys, user... and user...: reading back cannot tell whose"}},
+			"verify: groups ycsb-a and b may write the same keys, user... and user...: reading back cannot tell whose",
+		}},
 		{[]string{"--verify", "--replay", "monitor.txt"}, []string{
 			"verify: reading back does not know what the commands of a recording leave behind",
 		}},
@@ -294,7 +296,8 @@ func TestBenchRefuses(t *testing.T) {
 		for _, want := range c.says {
 			if got.status != statusInvalid || got.stdout != "" || !strings.Contains(got.stderr, want) ||
 				strings.Contains(got.stderr, "booted") {
-				t.Errorf("%v: status %d, stderr\n%s\nwant %d and %q", c.args, got.status, got.stderr, statusInvalid, want)
+				t.Errorf("%v: status %d, stderr\n%s\nwant %d and %q", c.args, got.status, got.stderr, statusInvalid,
+					want)
 			}
 		}
 	}
@@ -306,15 +309,16 @@ func TestBenchRefuses(t *testing.T) {
 // Groups side by side, a plan of rates, and a schedule, from the command line into the result file.
 func TestBenchGroups(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "groups.jsonl")
-	got := neokvRun(t, nil, append([]string{"bench", "--mem", "--workload", "set", "--rate", "poisson 500", "--out", out,
-		"--group", "name=rare workload=get rate=steps 20..40 by 20 every 200ms clients=1 value-size=10B", "--at",
+	got := neokvRun(t, nil, append([]string{"bench", "--mem", "--workload", "set", "--rate", "poisson 500", "--out",
+		out, "--group", "name=rare workload=get rate=steps 20..40 by 20 every 200ms clients=1 value-size=10B", "--at",
 		"200ms rate of rare 50", "--at", "100ms FLUSHALL", "--at", "150ms split 1"}, short...)...)
 	if got.status != statusDone {
 		t.Fatalf("status %d, stderr %q", got.status, got.stderr)
 	}
 	r := readResult(t, got.stdout)
 	if g := r.Header.Groups; len(g) != 2 || g[0].Rate != "poisson 500" || g[0].Clients != 4 || g[1].Name != "rare" ||
-		g[1].Rate != "steps 20..40 by 20 every 200ms" || g[1].Clients != 1 || g[1].Records != 200 || g[1].ValueBytes != "10" {
+		g[1].Rate != "steps 20..40 by 20 every 200ms" || g[1].Clients != 1 || g[1].Records != 200 ||
+		g[1].ValueBytes != "10" {
 		t.Errorf("groups %+v", g)
 	}
 	s := r.Summary

@@ -80,7 +80,8 @@ Exit status: 0 pass, 3 regression, 4 inconclusive (only with --inconclusive fail
 		"a variable of the process of this build, `NAME=VALUE`; may be repeated")
 	flags.StringVar(&f.maxRegression, "max-regression", "5%",
 		"`percent` of CPU time per operation that may not pass, such as 5%")
-	flags.DurationVar(&f.budget, "budget", 3*time.Minute, "how long the timed part takes; as long again before it fails")
+	flags.DurationVar(&f.budget, "budget", 3*time.Minute,
+		"how long the timed part takes; as long again before it fails")
 	flags.StringVar(&f.inconclusive, "inconclusive", "pass",
 		"`pass|fail`: what to do when nobody can tell: pass or fail")
 	flags.StringVar(&f.only, "only", "", "only one part: `counts|timed`")
@@ -214,7 +215,8 @@ func (f *checkFlags) measure(ctx context.Context, p process, b *gate.Baseline, t
 		began := time.Now()
 		t.Plan.Progress = func(round int, arm compare.Side) {
 			if arm == compare.SideB {
-				fmt.Fprintf(p.stderr, "neokv: timed round %d, %s so far\n", round+1, time.Since(began).Round(time.Second))
+				fmt.Fprintf(p.stderr, "neokv: timed round %d, %s so far\n", round+1,
+					time.Since(began).Round(time.Second))
 			}
 		}
 		var impaired []string
@@ -294,8 +296,8 @@ func timedLoad() bench.Options {
 	}
 	return bench.Options{
 		Duration: 3 * time.Second, Warmup: 500 * time.Millisecond,
-		Groups: []bench.GroupOptions{{Workload: "ycsb-a", Clients: 4, Pipeline: 16, Rate: rate, Records: 1000, Elements: 10,
-			ValueSize: 100}},
+		Groups: []bench.GroupOptions{{Workload: "ycsb-a", Clients: 4, Pipeline: 16, Rate: rate, Records: 1000,
+			Elements: 10, ValueSize: 100}},
 	}
 }
 
@@ -318,10 +320,12 @@ func (f *checkFlags) check(ctx context.Context, p process) error {
 		}
 		defer os.RemoveAll(builds)
 		if t.Plan.A.Program == "" && t.Plan.A.Revision == "" {
-			return errors.New("the baseline names no commit: want --against program=PATH or revision=GIT, or --only counts")
+			return errors.New("the baseline names no commit: want --against program=PATH or revision=GIT, or " +
+				"--only counts")
 		}
 		if b.Build.Modified && f.against == "" {
-			o.Warnings = append(o.Warnings, "the baseline is of a tree with uncommitted changes; its commit stands for it")
+			o.Warnings = append(o.Warnings,
+				"the baseline is of a tree with uncommitted changes; its commit stands for it")
 		}
 		if t.Plan.A.Revision != "" {
 			fmt.Fprintf(p.stderr, "neokv: building %s\n", t.Plan.A.Revision)
@@ -349,8 +353,8 @@ func (f *checkFlags) check(ctx context.Context, p process) error {
 	case exactOnly && left == "":
 		o.Warnings = append(o.Warnings, elsewhere+"; all counts that gate follow from the program alone")
 	case exactOnly:
-		o.Warnings = append(o.Warnings, fmt.Sprintf("%s: only counts that follow from the program alone were compared, "+
-			"not: %s; --against counts the baseline's build here, too", elsewhere, left))
+		o.Warnings = append(o.Warnings, fmt.Sprintf("%s: only counts that follow from the program alone were "+
+			"compared, not: %s; --against counts the baseline's build here, too", elsewhere, left))
 	case left != "":
 		o.Warnings = append(o.Warnings, "this build does not tell these counts of the baseline: "+left)
 	}
@@ -364,9 +368,10 @@ func (f *checkFlags) check(ctx context.Context, p process) error {
 			why = "lest a later build loses the gain"
 		}
 		o.Next = []string{
-			fmt.Sprintf("to see all counts: %s check --baseline %s --only counts --format html -o check.html", os.Args[0],
+			fmt.Sprintf("to see all counts: %s check --baseline %s --only counts --format html -o check.html",
+				os.Args[0], f.baseline),
+			fmt.Sprintf("%s: %s check --renew %s, from a clean commit, and commit the file, too", why, os.Args[0],
 				f.baseline),
-			fmt.Sprintf("%s: %s check --renew %s, from a clean commit, and commit the file, too", why, os.Args[0], f.baseline),
 		}
 	}
 	return errors.Join(f.print(p, &o), f.keep(b, t, &o, h), f.status(&o))
@@ -382,11 +387,11 @@ func (f *checkFlags) conditions(b *gate.Baseline, t *gate.Timed, h *results.Head
 	}
 	if f.only != "counts" {
 		g := t.Plan.Load.Groups[0]
-		load := results.ClientGroup{Workload: g.Workload, Clients: g.Clients, Pipeline: g.Pipeline, Rate: g.Rate.String(),
-			Records: g.Records}
+		load := results.ClientGroup{Workload: g.Workload, Clients: g.Clients, Pipeline: g.Pipeline,
+			Rate: g.Rate.String(), Records: g.Records}
 		add("load", load.Describe())
-		add("measured", fmt.Sprintf("blocks of %s after %s of warm-up, for %s", t.Plan.Load.Duration, t.Plan.Load.Warmup,
-			f.budget))
+		add("measured", fmt.Sprintf("blocks of %s after %s of warm-up, for %s", t.Plan.Load.Duration,
+			t.Plan.Load.Warmup, f.budget))
 	}
 	add("durability", "not durable (in memory)")
 	add("machine", h.Machine.String())
@@ -426,14 +431,15 @@ func (f *checkFlags) keep(b *gate.Baseline, t *gate.Timed, o *gate.Outcome, h re
 		e := history.Entry{Header: h, Case: name, Warnings: o.Warnings}
 		for _, x := range findings {
 			if x.Case == name {
-				e.Figures = append(e.Figures, results.Figure{Name: x.Figure, Unit: x.Unit, Kind: x.Kind, Better: x.Better,
-					Value: x.Now})
+				e.Figures = append(e.Figures, results.Figure{Name: x.Figure, Unit: x.Unit, Kind: x.Kind,
+					Better: x.Better, Value: x.Now})
 			}
 		}
 		if len(e.Figures) == 0 {
 			return nil
 		}
-		r, err := profiles.Resolve(profiles.ValueSources{Profile: profile, Env: append(os.Environ(), f.env...), Set: set})
+		r, err := profiles.Resolve(profiles.ValueSources{Profile: profile, Env: append(os.Environ(), f.env...),
+			Set: set})
 		if err != nil {
 			return err
 		}

@@ -58,8 +58,8 @@ func TestCheckCounts(t *testing.T) {
 		t.Errorf("an entry for each write: %+v", got)
 	}
 	for n := range 2 { // sittings
-		got := neokvRun(t, os.Environ(), "check", "--prove", "trials", "--baseline", "baseline.json", "--only", "counts",
-			"--runs", "1")
+		got := neokvRun(t, os.Environ(), "check", "--prove", "trials", "--baseline", "baseline.json", "--only",
+			"counts", "--runs", "1")
 		want := fmt.Sprintf("0 false alarms in %s of the same build, 0 inconclusive: ",
 			results.Plural(int64(n+1), "trial"))
 		if got.status != statusDone || !strings.HasPrefix(got.stdout, want) {
@@ -132,8 +132,8 @@ func TestCountTriesAgain(t *testing.T) {
 	for failures, works := range map[int]bool{0: true, 1: true, 2: false} {
 		dir := t.TempDir()
 		program := filepath.Join(dir, "neokv")
-		text := fmt.Sprintf("#!/bin/sh\necho x >>%[1]s/starts\n[ $(wc -l <%[1]s/starts) -gt %d ] || exit 1\nexec %s \"$@\"\n",
-			dir, failures, self)
+		text := fmt.Sprintf("#!/bin/sh\necho x >>%[1]s/starts\n[ $(wc -l <%[1]s/starts) -gt %d ] || exit 1\nexec %s "+
+			"\"$@\"\n", dir, failures, self)
 		if err := os.WriteFile(program, []byte(text), 0o777); err != nil {
 			t.Fatal(err)
 		}
@@ -155,7 +155,8 @@ func TestCheckRefuses(t *testing.T) {
 	}
 	for _, want := range []string{
 		"result.jsonl: this is a file of bench", "--max-regression 5: want a share", "--only all: want counts or timed",
-		"--budget 0s: want", "--format xml: want", "unknown setting: a.b", "--env X: want", "--against redis=none: want",
+		"--budget 0s: want", "--format xml: want", "unknown setting: a.b", "--env X: want",
+		"--against redis=none: want",
 		"--inconclusive maybe: want pass or fail", "result.jsonl: line 1: not a line of a history",
 	} {
 		if !strings.Contains(got.stderr, want) {

@@ -68,8 +68,9 @@ func TestHistory(t *testing.T) {
 		t.Errorf("a figure that nobody asked for:\n%s", got.stdout)
 	}
 	got = neokvRun(t, nil, "history", "show", "h.jsonl", "--format", "html")
-	if page, err := os.ReadFile("history.html"); !strings.HasPrefix(got.stdout, "1 change in 24 runs: on 2026-05-16 ") ||
-		!strings.HasSuffix(got.stdout, "\nhistory.html\n") || err != nil ||
+	if page, err := os.ReadFile("history.html"); err != nil ||
+		!strings.HasPrefix(got.stdout, "1 change in 24 runs: on 2026-05-16 ") ||
+		!strings.HasSuffix(got.stdout, "\nhistory.html\n") ||
 		!strings.Contains(string(page), "<h1>History of h</h1>") {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -78,7 +79,8 @@ func TestHistory(t *testing.T) {
 	}
 	got = neokvRun(t, nil, "history", "show", "h.jsonl", "--format", "json", "--seed", "7")
 	if err := json.Unmarshal([]byte(got.stdout), &back); err != nil || len(back.Trends) != 1 ||
-		len(back.Trends[0].Changes) != 1 || back.Trends[0].Changes[0].Run != 12 || !strings.Contains(got.stdout, "seed 7") {
+		len(back.Trends[0].Changes) != 1 || back.Trends[0].Changes[0].Run != 12 ||
+		!strings.Contains(got.stdout, "seed 7") {
 		t.Errorf("%+v, %v", back, err)
 	}
 }
@@ -112,11 +114,13 @@ func TestHistoryOfBadInput(t *testing.T) {
 		{"history", []string{"neokv: history: want a verb\n"}},
 		{"history list", []string{`history: unknown verb "list"`}},
 		{"history add h.jsonl", []string{"history add: 1 arguments, want a history and results"}},
-		{"history add h.jsonl run-00.jsonl run-01.jsonl run-01.jsonl none.jsonl cut.jsonl stopped.jsonl h.jsonl", []string{
-			"run-00.jsonl is in line 1 already", "run-01.jsonl is the same run as run-01.jsonl", "none.jsonl: no such file",
-			"cut.jsonl: no summary: the run did not come to its end", "stopped.jsonl: the run was interrupted",
-			"h.jsonl: this is a file of history: neokv history show prints it",
-		}},
+		{"history add h.jsonl run-00.jsonl run-01.jsonl run-01.jsonl none.jsonl cut.jsonl stopped.jsonl h.jsonl",
+			[]string{
+				"run-00.jsonl is in line 1 already", "run-01.jsonl is the same run as run-01.jsonl",
+				"none.jsonl: no such file", "cut.jsonl: no summary: the run did not come to its end",
+				"stopped.jsonl: the run was interrupted",
+				"h.jsonl: this is a file of history: neokv history show prints it",
+			}},
 		{"history add bad.jsonl run-01.jsonl none.jsonl", []string{"bad.jsonl: line 1: not a line of a history",
 			"bad.jsonl: line 3: unexpected end of JSON input", "none.jsonl: no such file"}},
 		{"history show", []string{"history show: 0 arguments, want a history"}},

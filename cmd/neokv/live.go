@@ -339,7 +339,8 @@ func (m liveModel) group(i int) []string {
 		if room < 20 {
 			room, tail = room+ansi.StringWidth(tail), ""
 		}
-		lines = append(lines, strong.Render(head)+curve.Render(results.Sparkline(values, max(0, room)))+faint.Render(tail))
+		line := curve.Render(results.Sparkline(values, max(0, room)))
+		lines = append(lines, strong.Render(head)+line+faint.Render(tail))
 	}
 	row("rate", g.rates, ratePerSecond(g.rates[len(g.rates)-1]), ratePerSecond(slices.Max(g.rates)))
 	quantiles := func(name string, q []results.Quantile) {

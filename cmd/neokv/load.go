@@ -91,7 +91,8 @@ func (f *benchFlags) options(c *cobra.Command, l profiles.LoadKnobs) (bench.Opti
 	case f.loadOnly:
 		for _, name := range []string{"find-max", "curve", "verify", "replay", "slo", "operations", "rate", "duration",
 			"warmup", "at", "schedule"} {
-			wrong.check(!c.Flags().Changed(name), "--load-only sends nothing but the records; --%s is for what follows", name)
+			wrong.check(!c.Flags().Changed(name),
+				"--load-only sends nothing but the records; --%s is for what follows", name)
 		}
 		o.Load, o.Warmup, o.WarmupAuto = bench.LoadAlone, 0, false
 	case f.noLoad:
@@ -100,7 +101,8 @@ func (f *benchFlags) options(c *cobra.Command, l profiles.LoadKnobs) (bench.Opti
 		o.Load = bench.LoadedBefore
 	}
 	wrong.check(!f.findMax || !f.curve, "--find-max and --curve exclude each other")
-	wrong.check(o.Search != nil || f.step == 0 && f.maxStep == 0, "--step and --max-step are for --find-max and --curve")
+	wrong.check(o.Search != nil || f.step == 0 && f.maxStep == 0,
+		"--step and --max-step are for --find-max and --curve")
 	wrong.check(!f.findMax || f.slo != "", "--find-max: want --slo, %s", bench.SLOForms)
 	return o, errors.Join(wrong...)
 }

@@ -96,9 +96,9 @@ func run(ctx context.Context, p process, args []string) (status int) {
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
-	root.AddCommand(serveCommand(p), benchCommand(p), abCommand(p), compareCommand(p), checkCommand(p), resultsCommand(p),
-		tuneCommand(p), tortureCommand(p), reportCommand(p), historyCommand(p), redisBenchmarkCommand(p),
-		profilesCommand(p), workloadsCommand(p), ctlCommand(p), versionCommand(p))
+	root.AddCommand(serveCommand(p), benchCommand(p), abCommand(p), compareCommand(p), checkCommand(p),
+		resultsCommand(p), tuneCommand(p), tortureCommand(p), reportCommand(p), historyCommand(p),
+		redisBenchmarkCommand(p), profilesCommand(p), workloadsCommand(p), ctlCommand(p), versionCommand(p))
 	root.SetFlagErrorFunc(flagError)
 	root.SetIn(p.stdin)
 	root.SetOut(p.stdout)

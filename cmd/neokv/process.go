@@ -83,8 +83,8 @@ func tuneGenerator(getenv func(string) string) (restore func()) {
 	return func() { runtime.GOMAXPROCS(before) }
 }
 
-// heapTick is how often limitHeap looks at the heap, mostRoom how much the heap may grow between two collections at most.
-// With 256 regions most of what the process takes is such room.
+// heapTick is how often limitHeap looks at the heap, mostRoom how much the heap may grow between two collections at
+// most. With 256 regions most of what the process takes is such room.
 const (
 	heapTick = 100 * time.Millisecond
 	mostRoom = 128 << 20
@@ -92,9 +92,9 @@ const (
 
 // limitHeap bounds the garbage that gcPercent allows, until stop is called. Without it, data in memory, caches and
 // clients' buffers would multiply the garbage. After a collection the heap may grow by half of what clients may hold
-// (redis.client_memory), or by mostRoom, before the next one. What is allocated during a collection comes on top: if clients ask for
-// large replies as fast as they can, that is about the other half. More room bought nothing: over all keys, medians of
-// five rounds in turn, SET 0.99x and in pipelines of 16 1.01x, GET in pipelines 0.87x.
+// (redis.client_memory), or by mostRoom, before the next one. What is allocated during a collection comes on top: if
+// clients ask for large replies as fast as they can, that is about the other half. More room bought nothing: over all
+// keys, medians of five rounds in turn, SET 0.99x and in pipelines of 16 1.01x, GET in pipelines 0.87x.
 func limitHeap(getenv func(string) string, c neokv.Config) (stop func()) {
 	if getenv("GOMEMLIMIT") != "" {
 		return func() {}

@@ -24,8 +24,8 @@ func TestRedisBenchmark(t *testing.T) {
 	t.Setenv(programEnv, "1") // the NeoKV that the verb starts is this program
 	dir := t.TempDir()
 	r := neokvRun(t, nil, "redis-benchmark", "--rounds", "1", "--cluster", "--spread", "500ms", "--durability", "none",
-		"--profile", "small", "--dir", dir, "--format", "json", "--", "-t", "ping_mbulk,set,lrange_100", "-n", "300", "-c",
-		"6", "-r", "100")
+		"--profile", "small", "--dir", dir, "--format", "json", "--", "-t", "ping_mbulk,set,lrange_100", "-n", "300",
+		"-c", "6", "-r", "100")
 	if r.status != statusDone {
 		t.Fatalf("status %d: %s", r.status, r.stderr)
 	}
@@ -38,7 +38,8 @@ func TestRedisBenchmark(t *testing.T) {
 	}
 	for _, p := range f.Pairs {
 		if p.NeoKV.Version == "" || p.Peer.Version == "" || p.NeoKV.Version == p.Peer.Version ||
-			!strings.Contains(p.NeoKV.Started, "engine.wal_sync=none") || !strings.Contains(p.Peer.Started, "--appendonly no") {
+			!strings.Contains(p.NeoKV.Started, "engine.wal_sync=none") ||
+			!strings.Contains(p.Peer.Started, "--appendonly no") {
 			t.Errorf("%s: %+v, %+v", p.NeoKV.Name, p.NeoKV, p.Peer)
 		}
 		for _, test := range slices.Concat(p.Tests, p.Spread) {
@@ -50,8 +51,8 @@ func TestRedisBenchmark(t *testing.T) {
 			// A run of 300 commands in a cluster ends before redis-benchmark looks.
 			short := test.TooShort && p.Threads == 3
 			if (test.Ratio == nil) != short || !short && (test.Ratio.ExcludesOne() || test.Ratio.Interval != nil) {
-				t.Errorf("%s: %s: ratio %+v, too short %v, want a ratio without interval", p.NeoKV.Name, test.Test, test.Ratio,
-					test.TooShort)
+				t.Errorf("%s: %s: ratio %+v, too short %v, want a ratio without interval", p.NeoKV.Name, test.Test,
+					test.Ratio, test.TooShort)
 			}
 		}
 	}
@@ -94,8 +95,9 @@ func TestRedisBenchmarkIsInterrupted(t *testing.T) {
 	var stdout bytes.Buffer
 	stderr := &atLine{line: "round 2 of 9: neokv", do: cancel}
 	dir := t.TempDir()
-	status := run(ctx, process{nil, strings.NewReader(""), &stdout, stderr}, []string{"redis-benchmark", "--rounds", "9",
-		"--spread", "0", "--profile", "small", "--dir", dir, "--format", "md", "--", "-t", "set", "-n", "10000"})
+	status := run(ctx, process{nil, strings.NewReader(""), &stdout, stderr},
+		[]string{"redis-benchmark", "--rounds", "9", "--spread", "0", "--profile", "small", "--dir", dir, "--format",
+			"md", "--", "-t", "set", "-n", "10000"})
 	if status != statusFailed || !strings.Contains(stdout.String(), "1 round, ") ||
 		!strings.HasSuffix(stderr.String(), "round 2 of 9: redis-server\nround 2 of 9: neokv\nneokv: interrupted\n") {
 		t.Errorf("status %d, %s, %s", status, stdout.String(), stderr.String())

@@ -78,8 +78,9 @@ func TestReport(t *testing.T) {
 			t.Errorf("two results: no line %q in\n%s", want, got.stdout)
 		}
 	}
-	if table := neokvRun(t, nil, "report", "--format", "table", "a.jsonl", "b.jsonl").stdout; table+"both.html\n" != got.stdout {
-		t.Errorf("--format table differs from what stands beside the page:\n%s", table)
+	alone := neokvRun(t, nil, "report", "--format", "table", "a.jsonl", "b.jsonl").stdout
+	if alone+"both.html\n" != got.stdout {
+		t.Errorf("--format table differs from what stands beside the page:\n%s", alone)
 	}
 	got = neokvRun(t, nil, "report", "-o", "-", "a.jsonl")
 	if got.status != statusDone || got.stdout != page("report.html") {

@@ -204,7 +204,8 @@ func (f *resultsFlags) outputs(files []results.ResultFile) ([]resultOutput, erro
 	folder := f.out != "" && (strings.HasSuffix(f.out, "/") || err == nil && info.IsDir())
 	if !folder {
 		if f.format == "hlog" && len(files) > 1 {
-			return nil, &usageError{fmt.Sprintf("--format hlog: %d results need a folder: want --out folder/", len(files))}
+			return nil, &usageError{fmt.Sprintf("--format hlog: %d results need a folder: want --out folder/",
+				len(files))}
 		}
 		return f.checked([]resultOutput{{f.out, func(w io.Writer) error { return f.write(w, files) }}}, files)
 	}

@@ -108,7 +108,8 @@ func TestResultsRefuses(t *testing.T) {
 	}
 	for _, c := range []struct{ args, want string }{
 		{"", "neokv: results: 0 arguments, want the name of a result file"},
-		{"none.jsonl text.jsonl newer.jsonl older.jsonl broken.jsonl empty.jsonl folder good.jsonl --format hgrn --out out/",
+		{"none.jsonl text.jsonl newer.jsonl older.jsonl broken.jsonl empty.jsonl folder good.jsonl --format hgrn " +
+			"--out out/",
 			`neokv: --format hgrn: want one of table, hgrm, hlog, benchfmt, csv; did you mean hgrm?
 neokv: none.jsonl: no such file or directory
 neokv: text.jsonl: line 1: not the header of a result record
@@ -118,7 +119,8 @@ neokv: broken.jsonl: line 2: neither an interval nor a summary
 neokv: broken.jsonl: line 4: unexpected end of JSON input
 neokv: empty.jsonl: empty record
 neokv: folder: a folder, want a result file`},
-		{"good.jsonl good.jsonl --format hlog -o x", "neokv: --format hlog: 2 results need a folder: want --out folder/"},
+		{"good.jsonl good.jsonl --format hlog -o x",
+			"neokv: --format hlog: 2 results need a folder: want --out folder/"},
 		{"good.jsonl folder/../good.jsonl --format csv -o out/", "neokv: --out: two results would be out/good.csv"},
 		{"good.jsonl --format csv -o folder/../good.jsonl", "neokv: --out: folder/../good.jsonl is a result to read"},
 		{"begun.jsonl --format hgrm", "neokv: begun.jsonl: no histogram of the measured part"},
@@ -161,7 +163,8 @@ func TestFilesOfOtherVerbs(t *testing.T) {
 			got := neokvRun(t, nil, append(args, path)...)
 			if want := fmt.Sprintf("neokv: %s: this is a file of %s: neokv ", path, writer); writer != reader &&
 				(got.status != statusInvalid || !strings.Contains(got.stderr, want)) {
-				t.Errorf("neokv %v of a file of %s: status %d, stderr %q; want %q", args, writer, got.status, got.stderr, want)
+				t.Errorf("neokv %v of a file of %s: status %d, stderr %q; want %q", args, writer, got.status,
+					got.stderr, want)
 			}
 			if writer == reader && strings.Contains(got.stderr, "this is a file of") {
 				t.Errorf("neokv %v of a file of its own: %q", args, got.stderr)
@@ -187,11 +190,12 @@ func TestOutSpares(t *testing.T) {
 		text, err := os.ReadFile("precious")
 		if want := "neokv: --out: precious exists; --force writes over it"; got.status != statusInvalid ||
 			!strings.Contains(got.stderr, want) || err != nil || string(text) != "text" {
-			t.Errorf("%v: status %d, stderr %q, file %q; want %q and the file as it was", args, got.status, got.stderr, text,
-				want)
+			t.Errorf("%v: status %d, stderr %q, file %q; want %q and the file as it was", args, got.status, got.stderr,
+				text, want)
 		}
 	}
-	if got := neokvRun(t, nil, "results", in, "--format", "csv", "-o", "precious", "--force"); got.status != statusDone {
+	got := neokvRun(t, nil, "results", in, "--format", "csv", "-o", "precious", "--force")
+	if got.status != statusDone {
 		t.Errorf("with --force: %d, %s", got.status, got.stderr)
 	}
 	writeFile(t, "empty")
@@ -209,7 +213,8 @@ func TestControlCharacters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	evil := strings.ReplaceAll(string(text), `"first_errors":{`, `"first_errors":{"EVIL":"\u001b]0;title\u0007\u009b31m",`)
+	evil := strings.ReplaceAll(string(text), `"first_errors":{`,
+		`"first_errors":{"EVIL":"\u001b]0;title\u0007\u009b31m",`)
 	if evil == string(text) {
 		t.Fatal("the result has no errors")
 	}

@@ -80,8 +80,8 @@ func serve(c *cobra.Command, p process, f *clusterFlags, controlPort int) (err e
 	if _, err := fmt.Fprintln(p.stdout, readyLine(cluster), "control="+control.port()); err != nil {
 		return err
 	}
-	fmt.Fprintf(p.stderr, "neokv: try redis-cli -c -p %s, or redis-cli -p %s for all keys at one port; neokv ctl shows "+
-		"and hurts the cluster\n", portOf(cluster.Addrs()[0]), portOf(cluster.ProxyAddr()))
+	fmt.Fprintf(p.stderr, "neokv: try redis-cli -c -p %s, or redis-cli -p %s for all keys at one port; neokv ctl "+
+		"shows and hurts the cluster\n", portOf(cluster.Addrs()[0]), portOf(cluster.ProxyAddr()))
 	for {
 		select {
 		case <-ctx.Done():
@@ -91,7 +91,8 @@ func serve(c *cobra.Command, p process, f *clusterFlags, controlPort int) (err e
 		case err := <-cluster.Failed():
 			fmt.Fprintln(p.stderr, "neokv:", err)
 			failed := func(s neokv.StoreStatus) bool { return s.State == neokv.StateFailed }
-			if stores := cluster.Status().Stores; !slices.ContainsFunc(stores, func(s neokv.StoreStatus) bool { return !failed(s) }) {
+			if stores := cluster.Status().Stores; !slices.ContainsFunc(stores,
+				func(s neokv.StoreStatus) bool { return !failed(s) }) {
 				return errors.New("no store is left")
 			}
 		}
@@ -143,7 +144,8 @@ func readyLine(c *neokv.Cluster) string {
 	}
 	status := c.Status()
 	return fmt.Sprintf("NEOKV_READY port=%s ports=%s proxy=%s stores=%d regions=%d in=%.2fs",
-		ports[0], strings.Join(ports, ","), portOf(c.ProxyAddr()), len(status.Stores), len(status.Regions), c.BootTime().Seconds())
+		ports[0], strings.Join(ports, ","), portOf(c.ProxyAddr()), len(status.Stores), len(status.Regions),
+		c.BootTime().Seconds())
 }
 
 func portOf(addr string) string {

@@ -21,7 +21,8 @@ import (
 const patience = time.Minute
 
 var readyForm = regexp.MustCompile(
-	`^NEOKV_READY port=(\d+) ports=(\d+(?:,\d+)*) proxy=(\d+) stores=(\d+) regions=(\d+) in=\d+\.\d\ds control=(\d+)\n$`)
+	`^NEOKV_READY port=(\d+) ports=(\d+(?:,\d+)*) proxy=(\d+) stores=(\d+) regions=(\d+) in=\d+\.\d\ds ` +
+		`control=(\d+)\n$`)
 
 // serving is a `neokv serve` that runs in this process.
 type serving struct {

@@ -61,8 +61,8 @@ func TestStopsDuringLongCalls(t *testing.T) {
 		t.Fatal("no store leads the region")
 		return 0, ""
 	}
-	// run has at least three long calls under way at a store, one of which has been a write. Each call's channel is closed
-	// when its connection ends.
+	// run has at least three long calls under way at a store, one of which has been a write. Each call's channel is
+	// closed when its connection ends.
 	run := func(addr string) (ended []chan struct{}) {
 		order, wrote, under := g.Perm(len(rows)), false, 0
 		for i := 0; !wrote || under < 3; i++ {

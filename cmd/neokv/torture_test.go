@@ -18,8 +18,10 @@ func TestTorture(t *testing.T) {
 	torturing := func(args ...string) result { return neokvRun(t, nil, append(common, args...)...) }
 
 	got := torturing("--seeds", "4", "--faults", "kill,transfer")
-	if got.status != statusDone || !strings.HasPrefix(got.stdout, "nothing found: 4 seeds from 1 on, 5s each in virtual") ||
-		!strings.HasSuffix(got.stdout, "log.jsonl: 4 seeds in virtual time of 1 commits, 0 sittings found something\n") {
+	if got.status != statusDone ||
+		!strings.HasPrefix(got.stdout, "nothing found: 4 seeds from 1 on, 5s each in virtual") ||
+		!strings.HasSuffix(got.stdout,
+			"log.jsonl: 4 seeds in virtual time of 1 commits, 0 sittings found something\n") {
 		t.Errorf("status %d, stdout\n%s\nstderr\n%s", got.status, got.stdout, got.stderr)
 	}
 	got = torturing("--planted", "early-reply", "--shrink", "2s", "--seeds", "200")

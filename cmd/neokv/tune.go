@@ -61,7 +61,8 @@ A knob is setting=value,value,... or setting=from..to. An objective is max throu
 	flags.StringArrayVar(&f.knobs, "knob", nil,
 		"setting and the values to try, `name=values`; may be repeated")
 	flags.StringVar(&f.objective, "objective", "max throughput", "`figure` to make better")
-	flags.StringVar(&f.subject, "subject", "", "`subjects` that must hold, such as 'p99<10ms'; several joined by commas")
+	flags.StringVar(&f.subject, "subject", "",
+		"`subjects` that must hold, such as 'p99<10ms'; several joined by commas")
 	flags.DurationVar(&f.budget, "budget", 10*time.Minute, "how long all trials may take together")
 	flags.BoolVar(&f.cold, "cold", false, "begin each trial with its data files out of the page cache; Linux only")
 	flags.BoolVar(&f.around, "around", false, "try the winner on loads near this one, too, and name the worst case")
@@ -180,11 +181,12 @@ func readStudy(path string) (*tuning.Study, error) {
 	}
 	h := results.NewHeader()
 	if study.Plan.Build.Commit != h.Build.Commit {
-		return nil, &usageError{fmt.Sprintf("%s: its trials are of commit %s, this is %s: they cannot be compared", path,
-			cmp.Or(study.Plan.Build.Commit, "(unknown)"), cmp.Or(h.Build.Commit, "(unknown)"))}
+		return nil, &usageError{fmt.Sprintf("%s: its trials are of commit %s, this is %s: they cannot be compared",
+			path, cmp.Or(study.Plan.Build.Commit, "(unknown)"), cmp.Or(h.Build.Commit, "(unknown)"))}
 	}
 	if a, b := study.Plan.Machine, h.Machine; a.CPU != b.CPU || a.Cores != b.Cores {
-		return nil, &usageError{fmt.Sprintf("%s: its trials are of another machine, %s with %d cores", path, a.CPU, a.Cores)}
+		return nil, &usageError{fmt.Sprintf("%s: its trials are of another machine, %s with %d cores", path, a.CPU,
+			a.Cores)}
 	}
 	return study, file.Truncate(size)
 }

@@ -39,7 +39,8 @@ func sums(t *testing.T, dir string) map[string]string {
 func tinyPlan() tuning.StudyPlan {
 	return tuning.StudyPlan{
 		Profile: "small", Block: 300 * time.Millisecond, Seed: 3,
-		Load:      tuning.Load{Workload: "ycsb-a", Clients: 4, Pipeline: 4, Records: 500, Elements: 1, ValueSize: 10_000},
+		Load: tuning.Load{Workload: "ycsb-a", Clients: 4, Pipeline: 4, Records: 500, Elements: 1,
+			ValueSize: 10_000},
 		Objective: tuning.Objective{Figure: "throughput", Better: results.Higher},
 		Knobs: []tuning.Knob{{Setting: "engine.bloom_bits", Values: []string{"0", "10"}, Default: "10", Shapes: true},
 			{Setting: "raft.batch_max_ops", Values: []string{"1", "512"}, Default: "512", Ordered: true}},
@@ -61,7 +62,8 @@ func TestTuneMachine(t *testing.T) {
 		if err := m.Run(t.Context(), tune.Variant{Load: plan.Load}, set, uint64(i), &trial); err != nil {
 			t.Fatalf("%q: %v", set, err)
 		}
-		for _, name := range []string{"throughput", "p99", "CPU", tuning.WriteAmplification, tuning.Memory, tuning.Drain} {
+		for _, name := range []string{"throughput", "p99", "CPU", tuning.WriteAmplification, tuning.Memory,
+			tuning.Drain} {
 			if value, ok := trial.Figure(name); !ok || value <= 0 {
 				t.Errorf("%q: %s is %g, %v", set, name, value, ok)
 			}
@@ -86,8 +88,8 @@ func TestTuneMachine(t *testing.T) {
 	for _, v := range near {
 		names = append(names, v.Name)
 	}
-	want := []string{"values twice as large", "twice as many clients", "reads twice as frequent", "values half as large",
-		"half as many clients", "reads half as frequent"}
+	want := []string{"values twice as large", "twice as many clients", "reads twice as frequent",
+		"values half as large", "half as many clients", "reads half as frequent"}
 	if err != nil || !slices.Equal(names, want) {
 		t.Errorf("near: %q, %v; want %q", names, err, want)
 	}
@@ -206,7 +208,8 @@ func TestTuneUsage(t *testing.T) {
 		want string
 		args []string
 	}{
-		{"--budget 10s: too few trials; these knobs want ", []string{"--knob", "raft.max_inflight=1,2", "--budget", "10s"}},
+		{"--budget 10s: too few trials; these knobs want ", []string{"--knob", "raft.max_inflight=1,2",
+			"--budget", "10s"}},
 		{"with a --rate it says nothing", []string{"--knob", "raft.max_inflight=1,2", "--rate", "100"}},
 		{"--resume and --budget exclude each other", []string{"--resume", "x", "--budget", "1h"}},
 		{"other.jsonl: not a file of neokv tune", []string{"--resume", "other.jsonl"}},
