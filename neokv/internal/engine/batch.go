@@ -41,6 +41,7 @@ type Batch struct {
 	work *Work // see Watch; nil for none
 
 	deleted uint64 // how many keys the batch deletes one by one
+	held    uint64 // see Held
 	sorted  bool   // the batch is sorted and no two writes have the same key
 	rows    rowChanges
 }
@@ -85,7 +86,28 @@ func (b *Batch) Set(key, value []byte) error {
 	if err := b.spend(len(value)); err != nil {
 		return err
 	}
+	b.count(key, len(value))
 	return b.batch.Set(key, value, nil)
+}
+
+// Held returns how many bytes of elements, pieces and strings the batch has been told to hold. What was written ahead
+// does not count, nor do records of collections and counts of sorted sets, which a Writer may keep back for long. So
+// what a call adds is the same on all replicas, whatever else their batches hold.
+func (b *Batch) Held() uint64 { return b.held }
+
+// count adds a write to Held. A record that is longer than longRecord is a string's.
+func (b *Batch) count(key []byte, valueBytes int) {
+	const longRecord = 128
+	switch keys.Keyspace(key[0]) {
+	case keys.Data, keys.ZSetScore:
+	case keys.RedisMetadata:
+		if valueBytes <= longRecord {
+			return
+		}
+	default:
+		return
+	}
+	b.held += uint64(len(key) + valueBytes)
 }
 
 // Delete adds a deletion. It copies the key, which need not exist.
@@ -94,6 +116,7 @@ func (b *Batch) Delete(key []byte) error {
 		return err
 	}
 	b.deleted++
+	b.count(key, 0)
 	return b.batch.Delete(key, nil)
 }
 
@@ -122,8 +145,14 @@ var AheadBytes = 1 << 20
 func (b *Batch) SetAhead(key, value []byte) error {
 	if b.ahead == nil {
 		// A range deletion in the batch would delete writes that were committed ahead of it.
-		if b.batch.Len() < AheadBytes || b.ranges > 0 {
+		if b.ranges > 0 {
 			return b.Set(key, value)
+		}
+		if b.batch.Len() < AheadBytes {
+			if err := b.spend(len(value)); err != nil {
+				return err
+			}
+			return b.batch.Set(key, value, nil)
 		}
 		b.ahead = b.engine.db.NewBatch()
 	}
@@ -379,7 +408,7 @@ func (b *Batch) Close() {
 	b.over.reset()
 	b.known, b.deaf = nil, false
 	b.rows.reset()
-	b.deleted, b.ranges, b.indexed, b.sorted = 0, 0, false, false
+	b.held, b.deleted, b.ranges, b.indexed, b.sorted = 0, 0, 0, false, false
 	b.engine.batches.Put(b)
 }
 

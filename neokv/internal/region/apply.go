@@ -54,7 +54,8 @@ type machine struct {
 	effects    redis.Effects
 	marks      marks
 
-	stageBytes int // tests have shorter stages
+	stageBytes int    // tests have shorter stages
+	unitBytes  uint64 // and smaller units
 
 	stage   keys.Stage // of the entry that is being applied, or was being applied when the replica stopped
 	staged  bool       // the engine holds a record of a stage
@@ -66,7 +67,7 @@ type machine struct {
 
 func newMachine(c *core, p *proposer, s *sums) *machine {
 	b := c.bounds.Load()
-	m := &machine{core: c, proposer: p, sums: s, stageBytes: stageBytes,
+	m := &machine{core: c, proposer: p, sums: s, stageBytes: stageBytes, unitBytes: maxWrittenBytes,
 		state: keys.RegionState{KeysExact: true, Slots: b.Slots, Version: b.Version}} // an empty region
 	m.work.Look = func() error {
 		if c.halted.Load() || c.o.Failed() != nil {

@@ -130,11 +130,16 @@ func (m *machine) group(w *redis.Writer, u unit, reads []byte, a *answers) (_ []
 	if err != nil {
 		return nil, 0, err
 	}
-	if !ok && a.b != nil {
-		run, call := a.next()
-		if at := run.GroupAt(call); at >= 0 { // else its callers have been answered
-			run.Dropped = append(run.Dropped, redis.Drop{Group: at})
+	if !ok {
+		a.drop(0, "")
+	}
+	var before redis.Point
+	bounded, held := ok && many(u.calls), w.Batch.Held()
+	if bounded {
+		if before, err = w.Save(); err != nil {
+			return nil, 0, err
 		}
+		held = w.Batch.Held()
 	}
 	for rest := u.calls; len(rest) > 0; calls++ {
 		if m.args, rest, err = parseCall(rest, m.args[:0]); err != nil {
@@ -161,8 +166,56 @@ func (m *machine) group(w *redis.Writer, u unit, reads []byte, a *answers) (_ []
 		if err := m.call(w, row, a); err != nil {
 			return nil, 0, err
 		}
+		if bounded && w.Batch.Held()-held > m.unitBytes {
+			if err := w.Undo(before); err != nil {
+				return nil, 0, err
+			}
+			ok = false
+			a.drop(int(calls)+1, fmt.Sprintf("ERR %v: it writes more than %d bytes at once", ErrTooLarge, m.unitBytes))
+		}
 	}
 	return reads, calls, nil
+}
+
+// fewCalls is how many calls a group may have whose writes need not be counted.
+const fewCalls = 16
+
+// many reports whether a group has so many calls that what they write has to be bounded while they run: a call of some
+// bytes may write a string of 64 KiB again, or move an element. What a call writes of its arguments is bounded before.
+func many(calls []byte) bool {
+	var args [8][]byte
+	for n := 0; len(calls) > 0; n++ {
+		if n == fewCalls {
+			return true
+		}
+		var err error
+		if _, calls, err = parseCall(calls, args[:0]); err != nil {
+			return false
+		}
+	}
+	return false
+}
+
+// drop says that the present group has no effect. It takes back the replies of the calls that have run.
+func (a *answers) drop(ran int, why string) {
+	if a.b == nil {
+		return
+	}
+	a.call -= ran
+	run, call := a.next()
+	before := len(run.Ends) - ran
+	start := 0
+	if before > 0 {
+		start = run.Ends[before-1]
+	}
+	run.Out.Buf = run.Out.Buf[:start]
+	for i := range run.Ends[before:] {
+		run.Ends[before+i] = start
+	}
+	if at := run.GroupAt(call); at >= 0 { // else its callers have been answered
+		run.Dropped = append(run.Dropped, redis.Drop{Group: at, Error: why})
+	}
+	a.call += ran
 }
 
 // pass gives the next call an empty reply.
@@ -174,7 +227,7 @@ func (m *machine) pass(a *answers) {
 	}
 }
 
-// walks reports whether a group has a read that goes over elements. That makes the batch index all its writes, so it is
+// walks reports whether a group has a read that goes over keys or elements. That makes the batch index all its writes, so it is
 // cheaper to begin a stage with the group.
 func (m *machine) walks(calls []byte) bool {
 	for len(calls) > 0 {

@@ -35,6 +35,15 @@ func words(line string) (args [][]byte) {
 	return args
 }
 
+// stagedRead makes a read that may stand among the calls of a transaction. Two of them choose at random.
+func stagedRead(random *rand.Rand) [][]byte {
+	n := random.IntN(4)
+	return words(fmt.Sprintf([]string{
+		"srandmember {foo}m%d 3", "hrandfield {foo}m%d", "lrange {foo}l%d 0 -1", "get {foo}s%d", "zrank {foo}z%d 5",
+		"sort {foo}l%d", "object encoding {foo}m%d", "ttl {foo}g%d",
+	}[random.IntN(8)], n))
+}
+
 // entryOfUnits makes one log entry of units: calls, groups and marks. It is exact if it has marks.
 func entryOfUnits(index uint64, units []byte, marks []byte) sm.Entry {
 	entry := entryOf(index)
@@ -54,8 +63,11 @@ func stagedUnits(random *rand.Rand, n int) (units, marks []byte) {
 			continue
 		}
 		var calls []redis.Call
-		for range 1 + random.IntN(5) {
+		for range 1 + random.IntN(20) {
 			calls = append(calls, redis.Call{Args: stagedCall(random)})
+			if random.IntN(4) == 0 {
+				calls = append(calls, redis.Call{Args: stagedRead(random)})
+			}
 		}
 		watched := random.IntN(3)
 		for range watched {
@@ -150,6 +162,7 @@ func checkStages(t *testing.T, seed uint64, enough int, mistakes Mistakes) error
 	}
 	model := openStill(t, disk.Mem())
 	defer model.close(t)
+	model.machine.unitBytes = 2000
 	model.apply(t, random, log)
 	want := model.content(t)
 
@@ -160,7 +173,7 @@ func checkStages(t *testing.T, seed uint64, enough int, mistakes Mistakes) error
 		}
 		r := openStill(t, disk.Mem())
 		for range 8 {
-			r.o.Mistakes = mistakes
+			r.o.Mistakes, r.machine.unitBytes = mistakes, 2000
 			r.machine.stageBytes = 50 + random.IntN(2000)
 			from := int(r.machine.state.ApplyIndex)
 			r.apply(t, random, log[:min(len(log), from+random.IntN(10))])
@@ -185,7 +198,7 @@ func checkStages(t *testing.T, seed uint64, enough int, mistakes Mistakes) error
 				r = to
 			}
 		}
-		r.o.Mistakes = mistakes
+		r.o.Mistakes, r.machine.unitBytes = mistakes, 2000
 		r.machine.stageBytes = stageBytes
 		r.apply(t, random, log)
 		got := r.content(t)

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -521,5 +522,63 @@ func TestExactIsAlone(t *testing.T) {
 	exact.Watches[0].Close()
 	if r.watches.open.Load() != 0 {
 		t.Error("a watch that was dropped counts when it is closed")
+	}
+}
+
+// TestUnitsAreBounded: a transaction of short calls that write a string of 60 KB again and again is taken back as a whole
+// where it has written too much, and says so. The units around it have their effect. So it is where it is not counted on
+// the way, on a replica on which nobody waits.
+func TestUnitsAreBounded(t *testing.T) {
+	run := &redis.Run{Calls: []redis.Call{call("set", "{foo}a", "1"), call("set", "{foo}s", strings.Repeat("v", 60_000))}}
+	for range 100 {
+		run.Calls = append(run.Calls, call("append", "{foo}s", "x"))
+	}
+	run.Calls = append(run.Calls, call("incr", "{foo}a"))
+	run.Groups = []redis.Group{{From: 2, To: 102, Kind: redis.GroupExec}}
+	for i := range run.Calls {
+		run.Calls[i].Command = redis.Lookup(run.Calls[i].Args[0])
+	}
+	var contents []map[string]string
+	for _, waits := range []bool{true, false} {
+		r := openStill(t, disk.Mem())
+		r.servingTerm.Store(5)
+		r.o.Knobs.BatchMaxOps, r.o.Knobs.BatchMaxBytes = 1000, 1<<20
+		r.machine.unitBytes = 2 << 20
+		p := &Pending{Run: run, Deadline: time.Now().Add(time.Hour)}
+		r.Propose(p)
+		b := r.proposer.form()
+		r.proposer.seal(b, 5)
+		if waits {
+			run.Out.Buf, run.Ends = nil, nil
+		} else {
+			r.proposer.finish(r.proposer.claim(b.sequence), &UnknownOutcome{})
+		}
+		h, _, err := parseEntry(b.buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.timeMS = 1000
+		h.put(b.buf)
+		if _, err := r.machine.Update([]sm.Entry{{Index: 1, Cmd: b.buf}}); err != nil || r.fs.Failed() != nil {
+			t.Fatal(err, r.fs.Failed())
+		}
+		if waits {
+			p.Wait()
+			want := redis.Drop{Error: "ERR command too large for a raft entry: it writes more than 2097152 bytes at once"}
+			if p.Err != nil || !slices.Equal(run.Dropped, []redis.Drop{want}) || len(run.Ends) != 103 ||
+				string(run.Out.Buf) != "+OK\r\n+OK\r\n:2\r\n" || run.Ends[1] != 10 || run.Ends[101] != 10 {
+				t.Errorf("%v, %q, %+v, %d replies", p.Err, run.Out.Buf, run.Dropped, len(run.Ends))
+			}
+		}
+		content := r.content(t)
+		if record := content[string(keys.AppendMetadata(nil, topology.SlotOf([]byte("{foo}s")), []byte("{foo}s")))]; len(
+			record) != keys.StringLen(60_000) {
+			t.Errorf("the string's record has %d bytes", len(record))
+		}
+		contents = append(contents, content)
+		r.close(t)
+	}
+	if len(contents[0]) != 3 {
+		t.Errorf("%d records, want two strings and the region state", len(contents[0]))
 	}
 }
