@@ -432,7 +432,12 @@ func (m *machine) run(w *redis.Writer, h *entryHeader, units []byte, b *proposal
 	a, calls := answers{b: b}, uint64(0)
 	for n := uint64(1); len(units) > 0; n++ {
 		var u unit
-		if u, m.args, units, err = parseUnit(units, m.args[:0]); err != nil {
+		if units[0] == groupTag {
+			u, _, units, err = parseUnit(units, nil)
+		} else {
+			m.args, units, err = parseCall(units, m.args[:0])
+		}
+		if err != nil {
 			return err
 		}
 		if n <= applied {
@@ -470,7 +475,9 @@ func (m *machine) run(w *redis.Writer, h *entryHeader, units []byte, b *proposal
 			}
 			calls++
 		}
-		m.touch()
+		if len(m.marks.all) > 0 {
+			m.touch()
+		}
 	}
 	if len(reads) > 0 {
 		return fmt.Errorf("decode entry: %d bytes of the read set are left over", len(reads))
@@ -484,25 +491,25 @@ func (m *machine) run(w *redis.Writer, h *entryHeader, units []byte, b *proposal
 
 // call runs one call, whose arguments are in args.
 func (m *machine) call(w *redis.Writer, row *redis.Command, a *answers) error {
+	var run *redis.Run
+	out := &m.discard
 	if a.b == nil {
-		m.discard.Discard(keptReplyBytes)
-		return m.write(w, row, &m.discard)
+		out.Discard(keptReplyBytes)
+	} else {
+		run, _ = a.next()
+		out = &run.Out
 	}
-	run, _ := a.next()
-	if err := m.write(w, row, &run.Out); err != nil {
-		return err
-	}
-	run.Ends = append(run.Ends, len(run.Out.Buf))
-	a.call++
-	return nil
-}
-
-func (m *machine) write(w *redis.Writer, row *redis.Command, out *redis.Reply) error {
 	if err := w.Run(row, m.args, out); err != nil {
 		return err
 	}
 	if m.o.Mistakes.FlushSpace && (row.Name == "flushdb" || row.Name == "flushall") {
-		return w.Batch.DeleteSlots(topology.SlotRange{Last: topology.SlotCount - 1})
+		if err := w.Batch.DeleteSlots(topology.SlotRange{Last: topology.SlotCount - 1}); err != nil {
+			return err
+		}
+	}
+	if run != nil {
+		run.Ends = append(run.Ends, len(out.Buf))
+		a.call++
 	}
 	return nil
 }

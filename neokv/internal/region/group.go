@@ -70,9 +70,6 @@ func (m *machine) unmark() {
 // touch notes the marks whose keys the present unit has changed.
 func (m *machine) touch() {
 	k := &m.marks
-	if len(k.all) == 0 {
-		return
-	}
 	for _, e := range m.effects.All[k.effects:] {
 		if e.What != redis.Flushed {
 			m.touchKey(&e, k.of[string(e.Key)])
