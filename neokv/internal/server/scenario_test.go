@@ -65,7 +65,6 @@ type scenario struct {
 	reads bool // the client allows reads of replicas that do not lead
 	bytes int  // that the client's commands hold
 	over  bool // the executor has ended the caller
-	last  map[topology.RegionID]lastWrite
 
 	begin time.Time // of the pipeline
 	gone  chan struct{}
@@ -139,7 +138,7 @@ func runScenario(t *testing.T, lines []string) string {
 		knobs: &k.Redis, turns: NewClientMemory(0, 3).turns, started: time.Now(), closing: make(chan struct{}),
 	}
 	x := &scenario{
-		begin: time.Now(), gone: make(chan struct{}), changed: make(chan struct{}), last: map[topology.RegionID]lastWrite{},
+		begin: time.Now(), gone: make(chan struct{}), changed: make(chan struct{}),
 		answers: map[topology.RegionID][]answer{}, waiting: map[*region.Pending]chan struct{}{},
 		indexes: map[topology.RegionID]uint64{},
 	}
