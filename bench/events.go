@@ -17,8 +17,8 @@ import (
 	"neokv.dev/workloads"
 )
 
-// ScheduledEvent is something that a run does at an instant of its measured part: it changes a rate, sends a command, or
-// brings about a fault.
+// ScheduledEvent is something that a run does at an instant of its measured part: it changes a rate, sends a command,
+// or brings about a fault.
 type ScheduledEvent struct {
 	At time.Duration
 	Do string // as typed

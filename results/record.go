@@ -113,8 +113,8 @@ type Target struct {
 	Nodes   []string `json:"nodes"` // as found out
 	Cluster bool     `json:"cluster"`
 	Version string   `json:"version"` // redis_version of INFO
-	// Info holds more fields of the target's INFO: of NeoKV what is in force there, such as its shape and wal_sync; of a
-	// Redis whether it keeps an append-only file, and how it syncs that.
+	// Info holds more fields of the target's INFO: of NeoKV what is in force there, such as its shape and wal_sync; of
+	// a Redis whether it keeps an append-only file, and how it syncs that.
 	Info map[string]string `json:"info,omitempty"`
 }
 

@@ -114,7 +114,8 @@ func TestOrder(t *testing.T) {
 			want = 6
 		}
 		for order, n := range counts {
-			if share := rounds / want; len(counts) != want || n < share-200 || n > share+200 { // five standard deviations
+			share := rounds / want
+			if len(counts) != want || n < share-200 || n > share+200 { // five standard deviations
 				t.Errorf("%s came %d times of %d: want %d orders as often", order, n, rounds, want)
 			}
 		}

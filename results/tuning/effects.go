@@ -17,8 +17,8 @@ type Effect struct {
 	Levels []KnobValue `json:"levels"` // of its values, in their order
 	// Measurable reports whether some value differs from the default by more than noise.
 	Measurable bool `json:"measurable"`
-	// Visible is the smallest change, as a share, that nine of ten such studies find at each value; 0 if there are too few
-	// trials.
+	// Visible is the smallest change, as a share, that nine of ten such studies find at each value; 0 if there are too
+	// few trials.
 	Visible float64 `json:"visible,omitempty"`
 	// Cliff is the place between two neighbouring values where the objective changes most, nil if it changes nowhere by
 	// more than noise, or the values have no order.
