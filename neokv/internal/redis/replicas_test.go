@@ -669,11 +669,13 @@ func odd(g *redistest.CallGenerator) [][][]byte {
 	return calls
 }
 
-// ownCall makes a call of a command that Redis does not have.
+// ownCall makes a call of a command that Redis does not have, or that the server runs outside of units.
 func ownCall(g *redistest.CallGenerator) [][]byte {
 	milliseconds := func() string { return fmt.Sprint(1 + g.IntN(10_000)) }
 	words := []string{"neokv"}
-	switch g.IntN(4) {
+	switch g.IntN(5) {
+	case 4:
+		return callOf([]string{"randomkey", "dbsize", "keys *", "scan 0"}[g.IntN(4)])
 	case 0:
 		words = append(words, "LegacySet", g.Key(), g.Value())
 		if g.IntN(2) == 0 {
