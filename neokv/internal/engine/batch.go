@@ -326,8 +326,8 @@ func (b *Batch) Mark() (Mark, error) {
 	return Mark{b.batch.Len(), b.batch.Count(), b.ranges, b.deleted}, err
 }
 
-// Cut takes back all writes since Mark, but for those that have been committed ahead. The caller has closed all iterators.
-// It takes time proportional to what is left.
+// Cut takes back all writes since Mark, but for those that have been committed ahead. The caller has closed all
+// iterators. It takes time proportional to what is left.
 func (b *Batch) Cut(m Mark) error {
 	if b.ahead != nil {
 		_ = b.ahead.Close()

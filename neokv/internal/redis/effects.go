@@ -6,9 +6,9 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file has effects: what writes have done to keys, for those who watch or wait for them. A key is in the effects of
-// a call if Redis would tell its watchers of the key (signalModifiedKey), whether the key's value differs or not: SET and
-// HSET of the same value, EXPIRE to the same time. A call that finds nothing to do has none: DEL of an absent key, ZADD
+// This file has effects: what writes have done to keys, for those who watch or wait for them. A key is in the effects
+// of a call if Redis would tell its watchers of the key (signalModifiedKey), whether the key's value differs or not: SET
+// and HSET of the same value, EXPIRE to the same time. A call that finds nothing to do has none: DEL of an absent key, ZADD
 // of the same score, PERSIST of a key that never expires.
 
 // Effects collects what writes do. The zero value is ready for use.
@@ -32,8 +32,8 @@ type EffectKind byte
 const (
 	// Changed: the key has another value or expire time, or has come or gone.
 	Changed EffectKind = iota
-	// Expired: a record is gone that had expired before. So nobody who reads can tell; only a watcher to whom the key was
-	// still there can.
+	// Expired: a record is gone that had expired before. So nobody who reads can tell; only a watcher to whom the key
+	// was still there can.
 	Expired
 	// Flushed: all keys of the slots that were there are gone.
 	Flushed
@@ -65,7 +65,8 @@ func (e *Effects) add(what EffectKind, slot topology.Slot, key []byte) {
 	}
 	at := len(e.bytes)
 	e.bytes = append(e.bytes, key...)
-	e.All = append(e.All, Effect{what, topology.SlotRange{First: slot, Last: slot}, e.bytes[at:len(e.bytes):len(e.bytes)]})
+	copied := e.bytes[at:len(e.bytes):len(e.bytes)]
+	e.All = append(e.All, Effect{what, topology.SlotRange{First: slot, Last: slot}, copied})
 }
 
 // changed is called when a write has changed a key, or does what Redis takes for a change.

@@ -113,7 +113,8 @@ func TestEffectsAreRedis(t *testing.T) {
 	g := &redistest.CallGenerator{Rand: rand.New(rand.NewPCG(seed, 0)), Tag: "{t}", Piece: pieceBytes}
 	seen := map[string]*[2]int{} // of each row: how often a key was clean and dirty
 	fixed := [][]string{         // what chance hardly makes
-		{"setrange", "{t}a", "200000", "x"}, {"append", "{t}a", ""}, {"append", "{t}a", "x"}, {"setrange", "{t}a", "3", ""},
+		{"setrange", "{t}a", "200000", "x"}, {"append", "{t}a", ""}, {"append", "{t}a", "x"},
+		{"setrange", "{t}a", "3", ""},
 		{"expire", "{t}a", "1000"}, {"getex", "{t}a", "persist"}, {"getex", "{t}a", "persist"},
 		{"sort", "{t}nobody", "store", "{t}a"}, {"append", "{t}a", ""},
 		{"rpush", "{t}list1", "x"}, {"lmove", "{t}list1", "{t}list1", "left", "left"},
@@ -146,7 +147,7 @@ func TestEffectsAreRedis(t *testing.T) {
 					}
 				}
 				if row.How == HowEverywhere {
-					keys = [][]byte{[]byte("{t}a"), []byte("{t}b"), []byte("{t}hash1"), []byte("{t}zset2"), []byte("{t}nobody")}
+					keys = toArgs("{t}a", "{t}b", "{t}hash1", "{t}zset2", "{t}nobody")
 				}
 			}
 			there := make([]bool, len(keys))
@@ -185,8 +186,8 @@ func TestEffectsAreRedis(t *testing.T) {
 					}
 				}
 				if touched != dirty {
-					t.Errorf("%.200q, key %q, replies %.200s and %.200q: watched it is dirty: %v; effects %.300q", args, keys[i],
-						want, out.Buf, dirty, d.w.Effects.All)
+					t.Errorf("%.200q, key %q, replies %.200s and %.200q: watched it is dirty: %v; effects %.300q", args,
+						keys[i], want, out.Buf, dirty, d.w.Effects.All)
 				}
 			}
 			if t.Failed() {

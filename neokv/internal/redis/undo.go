@@ -11,10 +11,10 @@ import (
 // This file has what takes back the calls of a unit that exceeds its limits. The batch is cut to what it held, and the
 // Writer and the region state are what they were, but for two things:
 //
-//   - Versions that the calls have given to collections are not given again: some of their elements may be in the engine,
-//     written ahead of the batch, and would appear in the collection that gets such a version next.
-//   - For each version whose elements may be there, an orphan record is written, so that the reclaimer deletes them. What
-//     a replica has written ahead depends on its batch; the orphan records do not.
+//   - Versions that the calls have given to collections are not given again: some of their elements may be in the
+//     engine, written ahead of the batch, and would appear in the collection that gets such a version next.
+//   - For each version whose elements may be there, an orphan record is written, so that the reclaimer deletes them.
+//     What a replica has written ahead depends on its batch; the orphan records do not.
 
 // Point is a state to which Undo goes back.
 type Point struct {

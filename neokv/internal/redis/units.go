@@ -31,8 +31,8 @@ func (r *unitReader) bill() error {
 	return r.unit.spend(n)
 }
 
-// Reader returns a Reader for reads inside a unit, which sees the batch as it is now. It belongs to the Writer. Run uses
-// it for the rows of reads.
+// Reader returns a Reader for reads inside a unit, which sees the batch as it is now. It belongs to the Writer. Run
+// uses it for the rows of reads.
 func (w *Writer) Reader() *Reader {
 	r := w.reader
 	if r == nil {
