@@ -7,9 +7,9 @@ import (
 )
 
 // This file has effects: what writes have done to keys, for those who watch or wait for them. A key is in the effects
-// of a call if Redis would tell its watchers of the key (signalModifiedKey), whether the key's value differs or not: SET
-// and HSET of the same value, EXPIRE to the same time. A call that finds nothing to do has none: DEL of an absent key, ZADD
-// of the same score, PERSIST of a key that never expires.
+// of a call if Redis would tell its watchers of the key (signalModifiedKey), whether the key's value differs or not:
+// SET and HSET of the same value, EXPIRE to the same time. A call that finds nothing to do has none: DEL of an absent
+// key, ZADD of the same score, PERSIST of a key that never expires.
 
 // Effects collects what writes do. The zero value is ready for use.
 type Effects struct {
