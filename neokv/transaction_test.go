@@ -65,7 +65,7 @@ func (c *rawClient) ask(request string) string {
 func TestLargeTransactions(t *testing.T) {
 	k := settings.Default()
 	k.Cluster.Regions = 1
-	k.Redis.ClientMemory = 256 << 20
+	k.Redis.ClientMemory, k.Redis.LeaderlessWait = 256<<20, time.Minute // a slow day is no failure
 	c := start(t, Config{InMemory: true, Settings: &k, NoSockets: true})
 	other := dialRaw(t, c)
 	other.ask("PING")
