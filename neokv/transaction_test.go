@@ -63,6 +63,9 @@ func (c *rawClient) ask(request string) string {
 // TestLargeTransactions: transactions that are too large or too long are done as a whole, or not at all. Clients that
 // send them hold no more memory than they may, and nothing once they have gone.
 func TestLargeTransactions(t *testing.T) {
+	if testing.Short() || raceBuild {
+		t.Skip("a long test")
+	}
 	k := settings.Default()
 	k.Cluster.Regions = 1
 	k.Redis.ClientMemory, k.Redis.LeaderlessWait = 256<<20, time.Minute // a slow day is no failure
