@@ -660,8 +660,8 @@ func (g *CallGenerator) interfere() (calls [][]string) {
 	return calls
 }
 
-// behindUnit are the commands that NeoKV runs behind the unit of a transaction. So their replies differ from Redis's if
-// writes follow.
+// behindUnit are the commands of which NeoKV runs the parts of other regions behind the unit of a transaction. Random
+// transactions do not have them.
 var behindUnit = []string{"keys", "dbsize", "scan", "randomkey", "flushall", "flushdb"}
 
 // queued makes a call that may stand anywhere in a transaction, sometimes with others that belong to it.
