@@ -125,20 +125,11 @@ func (e *executor) widen(cmd *command, part []byte, slots topology.SlotRange) {
 			return
 		}
 		join(cmd.row.Split, []task{{reply: part}, {reply: others}}, nil, e.out)
-	case cmd.elsewhere(part, slots):
+	case len(cmd.args) > 1 || part[0] == '_' || bytes.HasPrefix(part, []byte("$-1")): // SCAN, or RANDOMKEY without a key
 		cmd.row.Run.(wide)(e, cmd)
 	default:
 		e.out.Buf = append(e.out.Buf, part...)
 	}
-}
-
-// elsewhere reports whether a SCAN or RANDOMKEY has to be answered by other regions than that with some slots, which has
-// answered with part: SCAN goes on in another one, or RANDOMKEY has found no key.
-func (cmd *command) elsewhere(part []byte, slots topology.SlotRange) bool {
-	if cursor, ok := redis.ParseCursor(cmd.args[min(1, len(cmd.args)-1)]); len(cmd.args) > 1 && ok {
-		return !slots.Contains(topology.Slot(cursor % topology.SlotCount))
-	}
-	return part[0] == '_' || bytes.HasPrefix(part, []byte("$-1"))
 }
 
 // cut makes one task per region of a command whose arguments are all keys, or keys with values. It returns the task of
