@@ -368,7 +368,9 @@ func (f *FS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...
 func (f *FS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	var file vfs.File
 	renamed := false
-	f.unlist(oldname)
+	if over := f.unlist(oldname); over != nil {
+		return over.reuseForWrite(oldname, newname)
+	}
 	over, err := f.change(OpCreate, newname, func() (err error) {
 		if renamed {
 			file, err = f.base.OpenReadWrite(newname, category)
@@ -453,7 +455,9 @@ func (f *FS) Link(oldname, newname string) error {
 
 // Remove is part of vfs.FS.
 func (f *FS) Remove(name string) error {
-	f.unlist(name)
+	if over := f.unlist(name); over != nil {
+		return over.remove(name)
+	}
 	over, err := f.change(OpRemove, name, func() error { return f.base.Remove(name) })
 	if over != nil {
 		return over.remove(name)

@@ -154,7 +154,10 @@ func (f *FS) Seal() error {
 }
 
 // writeRecord writes the file, durably. An error fences the file system. The caller holds the record's mutex.
-func (f *FS) writeRecord() error {
+func (f *FS) writeRecord() error { return f.writeRecordWithout("") }
+
+// writeRecordWithout is writeRecord for a record that does not list a file.
+func (f *FS) writeRecordWithout(left string) error {
 	v := f.record
 	if err := f.Failed(); err != nil {
 		return err
@@ -162,6 +165,9 @@ func (f *FS) writeRecord() error {
 	now := v.now
 	now.Files, now.Sum = nil, 0
 	for _, name := range slices.Sorted(maps.Keys(v.files)) {
+		if name == left {
+			continue
+		}
 		synced := f.prefixes.of(f.PathJoin(v.at.of(name), name))
 		now.Files = append(now.Files, ListedFile{Name: name, Bytes: synced.length, Sum: synced.sum})
 	}
@@ -227,18 +233,25 @@ func (f *FS) settled(names []string) {
 	}
 }
 
-// unlist takes a file off the record, before it is removed.
-func (f *FS) unlist(path string) {
+// unlist takes a file off the record, before it is removed. If the record cannot be written, since the file system has
+// failed, unlist returns the overlay: there the caller removes the file, which the record on the disk still lists.
+func (f *FS) unlist(path string) *overlay {
 	v := f.record
 	if v == nil || !v.at.lists(f.PathDir(path), f.PathBase(path)) {
-		return
+		return nil
 	}
 	v.mu.Lock()
-	defer v.mu.Unlock()
 	name := f.PathBase(path)
 	delete(v.fresh, name)
+	var err error
 	if v.files[name] {
-		delete(v.files, name)
-		_ = f.writeRecord()
+		if err = f.writeRecordWithout(name); err == nil {
+			delete(v.files, name)
+		}
 	}
+	v.mu.Unlock()
+	if err != nil {
+		return f.fail(err)
+	}
+	return nil
 }
