@@ -111,7 +111,9 @@ func (c *conn) enqueue(cmd *command) {
 	default:
 		c.session.Queue(session.Command{Row: cmd.row, Args: cmd.args, Valid: true})
 		c.out.Status("QUEUED")
-		c.multi.Add(1)
+		if n := len(c.session.Queued().Commands); n > 0 { // none in a transaction that EXEC will refuse
+			c.multi.Store(int64(n) + 1)
+		}
 		cmd.rejected = true // it has not run yet
 		return
 	}
