@@ -280,7 +280,7 @@ func (r *reclaimed) snapshotBehind(t testing.TB, other *reclaimed) []byte {
 // encodeEntry returns an entry of the region's log, as region/entry.go has it, of store 9 in term 3, for bounds that
 // have never changed.
 func encodeEntry(timeMS, version uint64, calls []redis.Call) []byte {
-	entry := []byte{8}
+	entry := []byte{10}
 	for _, n := range []uint64{3, timeMS, version} {
 		entry = binary.BigEndian.AppendUint64(entry, n)
 	}
