@@ -28,7 +28,7 @@ var (
 		"neokv/fault", // what can be done to a cluster on purpose, also in the middle of a load
 	}
 	emulator = []string{
-		"neokv/internal/chat", // a load that checks itself, on any database: it knows nothing of this one
+		"neokv/internal/chat",   // a load that checks itself, on any database: it knows nothing of this one
 		"neokv/internal/lua/vm", // Lua 5.1, which knows nothing of this program
 		"neokv/internal/lua",    // the scripts of EVAL, which know nothing of keys and commands
 		"neokv/internal/topology",

@@ -442,3 +442,22 @@ func TestTransactionsOfGoRedis(t *testing.T) {
 		})
 	}
 }
+
+// WAIT inside of a transaction answers with what there is, as in Redis: it does not wait for ever.
+func TestWaitInTransaction(t *testing.T) {
+	c := dialRaw(t, start(t, Config{InMemory: true, NoSockets: true}))
+	c.nc.SetDeadline(time.Now().Add(20 * time.Second))
+	for _, x := range []struct {
+		request, want string
+	}{{"MULTI", "+OK"}, {"WAIT 9 0", "+QUEUED"}, {"MONITOR", "+QUEUED"}, {"EXEC", "*2"}} {
+		if got := c.ask(x.request); got != x.want {
+			t.Fatalf("%s: %s, want %s", x.request, got, x.want)
+		}
+	}
+	if got := c.lines(1); got[0] != ':' {
+		t.Errorf("WAIT inside: %s", got)
+	}
+	if got := c.lines(1); got != "-ERR MONITOR isn't allowed for DENY BLOCKING client" {
+		t.Errorf("MONITOR inside: %s", got)
+	}
+}

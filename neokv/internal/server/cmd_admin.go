@@ -68,6 +68,9 @@ func runWait(c *conn, args [][]byte) {
 	if ms == 0 {
 		until = after(math.MaxInt64)
 	}
+	if c.session.Inside() { // inside of a transaction nothing waits
+		until = time.Now()
+	}
 	defer c.blocked.Store(false)
 	have := int64(0)
 	var regions []writtenRegion

@@ -42,9 +42,15 @@ type monitor struct {
 	ended bool
 }
 
+const errMonitorInside = "ERR MONITOR isn't allowed for DENY BLOCKING client"
+
 // runMonitor makes the connection a monitor. It sends all earlier replies before the first line comes. A client
 // that has read its +OK misses no command that is sent from then on.
 func runMonitor(c *conn, args [][]byte) {
+	if c.session.Inside() {
+		c.out.Error(errMonitorInside)
+		return
+	}
 	if c.monitor != nil {
 		return // like Redis: no reply
 	}

@@ -22,10 +22,7 @@ import (
 // region.ErrTooLarge.
 const maxQueueBytes = 128 << 20
 
-const (
-	errQueueFull   = "ERR the commands of the transaction take more than 128 MiB of memory"
-	errMonitorExec = "ERR MONITOR isn't allowed for DENY BLOCKING client"
-)
+const errQueueFull = "ERR the commands of the transaction take more than 128 MiB of memory"
 
 func runMulti(c *conn, args [][]byte) {
 	c.session.Begin()
@@ -179,9 +176,6 @@ func (c *conn) execute(exec *command) {
 		case cmd.inUnit():
 			c.out.Buf = append(c.out.Buf, u.next()...)
 			c.answered(cmd, at, true)
-		case cmd.row.FullName() == "monitor":
-			c.out.Error(errMonitorExec)
-			c.answered(cmd, at, false)
 		default:
 			c.runNext(cmds[i : i+1])
 		}
