@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
 )
 
@@ -48,27 +49,13 @@ func (r *Reader) scan(args [][]byte, t keys.Type, values int, out *Reply,
 	if ok, err := r.open(&c, args[1], t, out); !ok {
 		return err
 	}
-	var pattern *Glob
-	count := int64(10)
-	for i := 3; c.Size > 0 && i < len(args); i += 2 {
-		left := len(args) - i
-		switch {
-		case left >= 2 && IsOption(args[i], "count"):
-			if count, ok = ParseInt(args[i+1]); !ok {
-				out.Error(ErrNotInteger)
-				return nil
-			}
-			if count < 1 {
-				out.Error(ErrSyntax)
-				return nil
-			}
-		case left >= 2 && IsOption(args[i], "match"):
-			pattern = NewGlob(args[i+1], r.work)
-		default:
-			out.Error(ErrSyntax)
+	options := ScanOptions{Count: 10}
+	if c.Size > 0 { // as in Redis, nobody looks at the options of what is absent
+		if options, ok = ParseScanOptions(args[3:], false, r.work, out); !ok {
 			return nil
 		}
 	}
+	pattern, count := options.Pattern, options.Count
 	var from []byte
 	if c.Size <= scanWhole {
 		count = math.MaxInt64
@@ -113,4 +100,44 @@ func (r *Reader) aside(out *Reply) Reply {
 func (r *Reader) join(out, behind *Reply) {
 	out.Buf, out.Room, out.Full = append(out.Buf, behind.Buf...), behind.Room+len(out.Buf), out.Full || behind.Full
 	r.found = behind.Buf
+}
+
+// ScanOptions are the options of SCAN, or of a scan of a collection.
+type ScanOptions struct {
+	Count   int64
+	Pattern *Glob  // nil: all
+	Type    []byte // of keys; nil: any
+}
+
+// Wants reports whether SCAN returns a key.
+func (o *ScanOptions) Wants(k WalkedKey, work *engine.Work) bool {
+	return (o.Pattern == nil || o.Pattern.Match(k.Key, work)) && (o.Type == nil || IsOption(o.Type, k.Type.String()))
+}
+
+// ParseScanOptions reads the options from the arguments behind the cursor. TYPE is one of them if ofKeys is set. If they
+// are wrong, ParseScanOptions answers with the error and returns false.
+func ParseScanOptions(args [][]byte, ofKeys bool, work *engine.Work, out *Reply) (o ScanOptions, ok bool) {
+	o.Count = 10
+	for i := 0; i < len(args); i += 2 {
+		left := len(args) - i
+		switch {
+		case left >= 2 && IsOption(args[i], "count"):
+			if o.Count, ok = ParseInt(args[i+1]); !ok {
+				out.Error(ErrNotInteger)
+				return o, false
+			}
+			if o.Count < 1 {
+				out.Error(ErrSyntax)
+				return o, false
+			}
+		case left >= 2 && IsOption(args[i], "match"):
+			o.Pattern = NewGlob(args[i+1], work)
+		case left >= 2 && ofKeys && IsOption(args[i], "type"):
+			o.Type = args[i+1]
+		default:
+			out.Error(ErrSyntax)
+			return o, false
+		}
+	}
+	return o, true
 }

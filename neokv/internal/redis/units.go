@@ -173,42 +173,22 @@ func scanInUnit(r *Reader, args [][]byte, out *Reply) error {
 		out.Error(ErrInvalidCursor)
 		return nil
 	}
-	var pattern *Glob
-	var kind []byte
-	count := int64(10)
-	for i := 2; i < len(args); i += 2 {
-		left := len(args) - i
-		switch {
-		case left >= 2 && IsOption(args[i], "count"):
-			if count, ok = ParseInt(args[i+1]); !ok {
-				out.Error(ErrNotInteger)
-				return nil
-			}
-			if count < 1 {
-				out.Error(ErrSyntax)
-				return nil
-			}
-		case left >= 2 && IsOption(args[i], "match"):
-			pattern = NewGlob(args[i+1], r.work)
-		case left >= 2 && IsOption(args[i], "type"):
-			kind = args[i+1]
-		default:
-			out.Error(ErrSyntax)
-			return nil
-		}
+	options, ok := ParseScanOptions(args[2:], true, r.work, out)
+	if !ok {
+		return nil
 	}
 	slots := topology.SlotRange{First: max(topology.Slot(cursor%topology.SlotCount), r.Slots.First), Last: r.Slots.Last}
 	found, n, looked, next := r.aside(out), 0, int64(0), uint64(slots.Last)+1
 	if slots.First <= slots.Last {
 		at := slots.First
 		err := r.walkAll(KeyWalk{Slots: slots}, func(k WalkedKey) bool {
-			if k.Slot != at && looked >= count {
+			if k.Slot != at && looked >= options.Count {
 				next = uint64(k.Slot)
 				return false
 			}
 			at = k.Slot
 			looked++
-			if (pattern == nil || pattern.Match(k.Key, r.work)) && (kind == nil || IsOption(kind, k.Type.String())) {
+			if options.Wants(k, r.work) {
 				found.Bulk(k.Key)
 				n++
 			}

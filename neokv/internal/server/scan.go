@@ -108,34 +108,12 @@ func runScan(e *executor, cmd *command) {
 		e.out.Error(redis.ErrInvalidCursor)
 		return
 	}
-	var pattern *redis.Glob
-	var kind []byte
-	count := int64(10)
-	for i := 2; i < len(args); i += 2 {
-		left := len(args) - i
-		switch {
-		case left >= 2 && redis.IsOption(args[i], "count"):
-			if count, ok = redis.ParseInt(args[i+1]); !ok {
-				e.out.Error(redis.ErrNotInteger)
-				return
-			}
-			if count < 1 {
-				e.out.Error(redis.ErrSyntax)
-				return
-			}
-		case left >= 2 && redis.IsOption(args[i], "match"):
-			pattern = redis.NewGlob(args[i+1], &e.work)
-		case left >= 2 && redis.IsOption(args[i], "type"):
-			kind = args[i+1]
-		default:
-			e.out.Error(redis.ErrSyntax)
-			return
-		}
+	options, ok := redis.ParseScanOptions(args[2:], true, &e.work, e.out)
+	if !ok {
+		return
 	}
-	wanted := func(k redis.WalkedKey) bool {
-		return (pattern == nil || pattern.Match(k.Key, &e.work)) &&
-			(kind == nil || redis.IsOption(kind, k.Type.String()))
-	}
+	count := options.Count
+	wanted := func(k redis.WalkedKey) bool { return options.Wants(k, &e.work) }
 	from, place := topology.Slot(cursor%topology.SlotCount), cursor>>slotBits%(2*inOrder)
 	found := e.collected()
 	scan, remembered := scanned{slot: from}, place == 0
