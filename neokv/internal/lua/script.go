@@ -103,6 +103,12 @@ func shebang(text string) (Flags, string, error) {
 // Limits bound a run: they are counted, never timed.
 type Limits = vm.Limits
 
+// What a LimitError names, unless a Host has made it.
+const (
+	LimitSteps = vm.LimitSteps
+	LimitBytes = vm.LimitBytes
+)
+
 // LimitError is what Run returns for a script that went beyond a limit. Its effects must be undone.
 type LimitError = vm.LimitError
 

@@ -53,6 +53,9 @@ func LookupInternal(args [][]byte) *Command {
 	if len(args) < 2 || len(args[0]) != len("neokv") || !IsOption(args[0], "neokv") {
 		return nil
 	}
+	if ScriptText(args) > 0 {
+		return Script
+	}
 	container := Command{Sub: Own}
 	if c := container.Subcommand(args[1]); c != nil && c.Write != nil {
 		return c

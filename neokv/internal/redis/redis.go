@@ -183,7 +183,9 @@ type Run struct {
 	// call, which has begun; else each is a call of its own.
 	Work   *engine.Work
 	Within bool
-	begun  int // how many calls have begun; a run that is repeated begins none anew
+	// ScriptLimits are those of the scripts among the calls.
+	ScriptLimits ScriptLimits
+	begun        int // how many calls have begun; a run that is repeated begins none anew
 }
 
 // Ended is the error of a read that was ended before it had a reply. Nothing is wrong with the data.
@@ -225,7 +227,10 @@ type Reader struct {
 	Hits, Misses int
 	// Halted, if it is not nil, returns why a long read of the region must end, nil if it may go on.
 	Halted func() error
+	// Log, if it is not nil, gets what scripts log, at a level from debug, 0, to warning, 3.
+	Log func(level int, text string)
 
+	limits ScriptLimits // of the run
 	unit   *Writer      // reads inside a unit of this Writer, see units.go; nil: reads View
 	work   *engine.Work // of the run
 	key    []byte       // scratch for storage keys, at first in room
@@ -261,6 +266,10 @@ type Writer struct {
 	Effects *Effects
 	// Changes rises with each key that has come or gone, or may have come, while the Writer exists.
 	Changes uint64
+	// ScriptLimits are those of the entry's scripts. Log, if it is not nil, gets what they log, at a level from debug, 0, to
+	// warning, 3.
+	ScriptLimits ScriptLimits
+	Log          func(level int, text string)
 	// MapOrder is a mistake that tests plant: random choices follow the order of a Go map, so replicas differ.
 	MapOrder bool
 
@@ -348,6 +357,7 @@ func (w *Writer) Run(c *Command, args [][]byte, out *Reply) error {
 // each ends to run.Ends. An error is an *Ended, or one of the engine.
 func (r *Reader) Execute(run *Run) error {
 	defer r.release()
+	r.limits = run.ScriptLimits
 	if r.work = run.Work; r.work != nil {
 		r.work.Halted = r.Halted
 		r.View.Watch(r.work)

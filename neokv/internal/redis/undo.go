@@ -26,11 +26,13 @@ type Point struct {
 	effects int
 	numbers rand.PCG
 	seeded  uint64
+	saved   bool // there was an earlier point
+	begun   int  // how many versions had been begun since the first one
 }
 
-// Save notes the present state, between two calls. It holds until the next call of Save, or of Finish.
+// Save notes the present state, between two calls. It holds until Undo goes back to an earlier point, or until Finish.
 func (w *Writer) Save() (p Point, err error) {
-	if err = w.Finish(); err != nil {
+	if err = w.settleAll(); err != nil {
 		return p, err
 	}
 	if p.batch, err = w.Batch.Mark(); err != nil {
@@ -41,7 +43,10 @@ func (w *Writer) Save() (p Point, err error) {
 	if w.Effects != nil {
 		p.effects = len(w.Effects.All)
 	}
-	w.saved, w.begun = true, w.begun[:0]
+	if p.saved = w.saved; !p.saved {
+		w.saved, w.begun = true, w.begun[:0]
+	}
+	p.begun = len(w.begun)
 	return p, nil
 }
 
@@ -59,8 +64,8 @@ func (w *Writer) Undo(p Point) error {
 	if w.Effects != nil {
 		w.Effects.cut(p.effects)
 	}
-	w.saved = false
-	for i := range w.begun {
+	w.saved = p.saved
+	for i := p.begun; i < len(w.begun); i++ { // they stay: a later Undo to an earlier point takes these records back, too
 		if err := w.disown(&w.begun[i]); err != nil {
 			return err
 		}

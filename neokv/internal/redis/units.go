@@ -103,6 +103,9 @@ func (c *Command) Iterates() bool {
 func LookupInUnit(args [][]byte) *Command {
 	c := Lookup(args[0])
 	if c == nil && len(args[0]) == len("neokv") && IsOption(args[0], "neokv") {
+		if ScriptText(args) > 0 {
+			return Script
+		}
 		c = &Command{Sub: Own}
 	}
 	if c != nil && len(c.Sub) > 0 && len(args) > 1 {

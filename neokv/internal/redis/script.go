@@ -1,0 +1,550 @@
+package redis
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+
+	"neokv.dev/neokv/internal/lua"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// This file runs scripts: EVAL and its kin. A script is a call of an internal command, which no client may send:
+//
+//	NEOKV SCRIPT flags text touched numkeys key... arg...
+//
+// flags is a decimal number of ScriptFlags. touched is the key by which a script without declared keys is routed, or
+// empty.
+//
+// A script that may write runs at apply, on every replica, as a part of its unit. What it finds and does follows from
+// the entry and the state before the entry. The calls that it makes run as the calls of a group do, through Writer.Run,
+// but reply into memory of the script's own, which has the same room on all replicas. A script that may not write runs
+// as reads do.
+//
+// Limits end a script. They count, on every replica alike, its instructions, the memory that it uses, its calls, and what
+// these read and write. A script that exceeds one is undone. A script's own error undoes nothing, as in Redis.
+
+// ScriptFlags say what a script may do.
+type ScriptFlags uint8
+
+const (
+	// ScriptReadOnly: it may not write.
+	ScriptReadOnly ScriptFlags = 1 << iota
+	// ScriptCrossSlots: its keys may lie in all slots of the region, and not only in one.
+	ScriptCrossSlots
+)
+
+// ScriptLimits bound one script.
+type ScriptLimits struct {
+	Steps int // instructions, and other work in like units: see the constants below
+	Bytes int // of strings and tables that it makes, replies to its calls included
+	Calls int
+}
+
+// DefaultScriptLimits are for tests that say nothing else.
+var DefaultScriptLimits = ScriptLimits{Steps: 2_000_000, Bytes: 64 << 20, Calls: 20_000}
+
+// What a script's calls cost, in instructions.
+const (
+	callCost = 30 // any call
+	unitCost = 10 // a unit of writeLimit
+	// heldBytes is how many bytes of writes cost as much as an instruction.
+	heldBytes = 64
+)
+
+// The settings that errors name.
+const (
+	scriptSteps = "redis.script_steps"
+	scriptBytes = "redis.script_bytes"
+	scriptCalls = "redis.script_calls"
+)
+
+// Where a script's arguments are.
+const (
+	scriptFlags = 2 + iota
+	scriptText
+	scriptTouched
+	scriptNumKeys
+)
+
+// Script is the internal command of scripts that may write. Inside a unit it also runs those that may not.
+var Script = &Command{
+	Name: "script", Arity: -6, Flags: FlagWrite | FlagDenyOOM | FlagMovableKeys, How: HowWrite,
+	Keys:     []KeySpec{{Unknown: true, Flags: []string{"RW", "access", "update"}}},
+	FindKeys: appendScriptKeys, Write: (*Writer).script,
+}
+
+// ScriptRead is the internal command of scripts that may not write.
+var ScriptRead = &Command{
+	Name: "script", Arity: -6, Flags: FlagReadonly | FlagMovableKeys, How: HowRead,
+	Keys:     []KeySpec{{Unknown: true, Flags: []string{"RO", "access"}}},
+	FindKeys: appendScriptKeys, Read: (*Reader).script,
+}
+
+var (
+	neokvName  = []byte("neokv")
+	scriptName = []byte("script")
+)
+
+// NewScriptCall returns the call of a script. touched is the key that FirstKey returned, nil if keys are declared or none
+// is touched. rest is numkeys, keys and arguments, which the caller has checked.
+func NewScriptCall(flags ScriptFlags, text, touched []byte, rest [][]byte) Call {
+	args := make([][]byte, 0, scriptNumKeys+len(rest))
+	args = append(args, neokvName, scriptName, strconv.AppendUint(nil, uint64(flags), 10), text, touched)
+	row := Script
+	if flags&ScriptReadOnly != 0 {
+		row = ScriptRead
+	}
+	return Call{row, append(args, rest...)}
+}
+
+// ScriptText returns the place of the text in the arguments of a script's call, 0 if the call is none.
+func ScriptText(args [][]byte) int {
+	if len(args) > scriptNumKeys && string(args[1]) == "script" && string(args[0]) == "neokv" {
+		return scriptText
+	}
+	return 0
+}
+
+// appendScriptKeys appends the places of the declared keys, else that of the key that routes the script, if there is one.
+func appendScriptKeys(dst []int, args [][]byte) []int {
+	n := declared(args)
+	for i := range n {
+		dst = append(dst, scriptNumKeys+1+i)
+	}
+	if n == 0 && len(args[scriptTouched]) > 0 {
+		dst = append(dst, scriptTouched)
+	}
+	return dst
+}
+
+// declared returns how many keys a script's call declares.
+func declared(args [][]byte) int {
+	n, err := strconv.Atoi(string(args[scriptNumKeys]))
+	if err != nil || n < 0 || n > len(args)-scriptNumKeys-1 {
+		return 0
+	}
+	return n
+}
+
+// FirstKey runs a script that declares no keys up to its first call that needs a region, and returns the first key of that
+// call. The key is nil if the call has none: any region may run it then. touched is false if the script has ended without
+// such a call; then out has its reply. nowMS is the time that the script sees.
+func FirstKey(script *lua.Script, flags ScriptFlags, rest [][]byte, limits ScriptLimits, nowMS uint64,
+	log func(level int, text string), out *Reply) (key []byte, touched bool) {
+	h := takeHost()
+	defer h.release()
+	h.flags, h.limits, h.log, h.nowMS, h.looking = flags, limits, log, nowMS, true
+	reply, ended := h.run(script, nil, rest[1:], rand.Uint64(), out.Proto)
+	if h.touched {
+		return h.key, true
+	}
+	if ended != "" {
+		out.Error(ended)
+	} else {
+		out.raw(reply)
+	}
+	return nil, false
+}
+
+// script runs a script at apply.
+func (w *Writer) script(args [][]byte, out *Reply) error {
+	h := takeHost()
+	defer h.release()
+	h.w, h.limits, h.log, h.nowMS = w, w.ScriptLimits, w.Log, w.State.TimeMS
+	return h.call(args, out, w.random().Uint64())
+}
+
+// script runs a script that may not write.
+func (r *Reader) script(args [][]byte, out *Reply) error {
+	h := takeHost()
+	defer h.release()
+	h.r, h.limits, h.log, h.nowMS = r, r.limits, r.Log, r.InstantMS
+	return h.call(args, out, r.random().Uint64())
+}
+
+// raw appends a whole reply.
+func (r *Reply) raw(reply []byte) {
+	if !r.Full && r.has(len(reply)) {
+		r.Buf = append(r.Buf, reply...)
+	}
+}
+
+// scriptHost is an interpreter, and what surrounds the script that runs on it.
+type scriptHost struct {
+	state *lua.State
+	reply []byte
+	inner Reply
+
+	w       *Writer // at apply, else nil
+	r       *Reader // of reads, else nil
+	looking bool    // for the first key: neither of them
+	flags   ScriptFlags
+	limits  ScriptLimits
+	log     func(level int, text string)
+	nowMS   uint64
+
+	calls   int
+	slot    topology.Slot // of all keys
+	slotted bool          // slot is known
+	places  []int
+
+	saved  bool
+	before Point // the state before the first write, if saved
+	err    error // what has gone wrong in the engine
+
+	touched bool // looking has come to a call that needs a region
+	key     []byte
+}
+
+// hosts keeps idle interpreters: as many as may run at once, since making one takes long.
+var hosts struct {
+	mu   sync.Mutex
+	idle []*scriptHost
+}
+
+const (
+	idleHosts     = 16
+	keptHostBytes = 64 << 10
+)
+
+func takeHost() *scriptHost {
+	hosts.mu.Lock()
+	defer hosts.mu.Unlock()
+	n := len(hosts.idle)
+	if n == 0 {
+		return &scriptHost{state: lua.NewState()}
+	}
+	h := hosts.idle[n-1]
+	hosts.idle = hosts.idle[:n-1]
+	return h
+}
+
+func (h *scriptHost) release() {
+	*h = scriptHost{state: h.state, reply: kept(h.reply, keptHostBytes), places: h.places[:0]}
+	hosts.mu.Lock()
+	defer hosts.mu.Unlock()
+	if len(hosts.idle) < idleHosts {
+		hosts.idle = append(hosts.idle, h)
+	}
+}
+
+// call runs a script's call.
+func (h *scriptHost) call(args [][]byte, out *Reply, seed uint64) error {
+	flags, err := strconv.ParseUint(string(args[scriptFlags]), 10, 8)
+	if err != nil {
+		return fmt.Errorf("script: flags %q", args[scriptFlags])
+	}
+	h.flags = ScriptFlags(flags)
+	script, err := compiled.script(args[scriptText])
+	if err != nil {
+		out.Error("ERR " + err.Error())
+		return nil
+	}
+	n := declared(args)
+	keys, argv := args[scriptNumKeys+1:scriptNumKeys+1+n], args[scriptNumKeys+1+n:]
+	switch {
+	case n > 0:
+		h.slot, h.slotted = topology.SlotOf(keys[0]), true
+	case len(args[scriptTouched]) > 0:
+		h.slot, h.slotted = topology.SlotOf(args[scriptTouched]), true
+	}
+	reply, ended := h.run(script, keys, argv, seed, out.Proto)
+	switch {
+	case h.err != nil:
+		return h.err
+	case ended == "":
+		out.raw(reply)
+		return nil
+	}
+	if h.saved {
+		if err := h.w.Undo(h.before); err != nil {
+			return err
+		}
+	}
+	out.Error(ended)
+	return nil
+}
+
+// run runs a script and returns its reply, which is valid until the host is released. If the script was ended, run
+// returns the error line that says why.
+func (h *scriptHost) run(script *lua.Script, keys, argv [][]byte, seed uint64, protocol int) (reply []byte, ended string) {
+	reply, err := h.state.Run(h.reply[:0], lua.Run{
+		Script: script, Keys: keys, Argv: argv, Seed: seed, Protocol: max(protocol, 2), Host: h,
+		Limits: lua.Limits{Steps: int64(h.limits.Steps), Bytes: int64(h.limits.Bytes)},
+	})
+	h.reply = reply
+	if err == nil {
+		return reply, ""
+	}
+	var limit *lua.LimitError
+	if !errors.As(err, &limit) {
+		return nil, fmt.Sprintf("ERR %v; nothing that it wrote stays", err)
+	}
+	name, most := scriptSteps, h.limits.Steps
+	switch limit.What {
+	case lua.LimitBytes:
+		name, most = scriptBytes, h.limits.Bytes
+	case scriptCalls:
+		name, most = scriptCalls, h.limits.Calls
+	}
+	return nil, fmt.Sprintf("ERR script ended by %s, %d; nothing that it wrote stays", name, most)
+}
+
+// Log implements lua.Host.
+func (h *scriptHost) Log(level int, text string) {
+	if h.log != nil {
+		h.log(level, text)
+	}
+}
+
+// end ends the script in the middle of a call.
+func (h *scriptHost) end(why string) { panic(&lua.LimitError{What: why}) }
+
+// Errors of redis-server for calls of scripts.
+const (
+	errScriptUnknown  = "ERR Unknown Redis command called from script"
+	errScriptArity    = "ERR Wrong number of args calling Redis command from script"
+	errScriptNot      = "ERR This Redis command is not allowed from script"
+	errScriptReadOnly = "ERR Write commands are not allowed from read-only scripts."
+	errScriptSlots    = "ERR Script attempted to access keys that do not hash to the same slot"
+	errScriptNonLocal = "ERR Script attempted to access a non local key in a cluster node"
+)
+
+// Call implements lua.Host: it runs a call of the script.
+func (h *scriptHost) Call(reply []byte, args [][]byte, protocol int) []byte {
+	if h.calls++; h.calls > h.limits.Calls {
+		h.end(scriptCalls)
+	}
+	h.state.Charge(callCost, 0)
+	out := &h.inner
+	*out = Reply{Buf: reply, Proto: protocol, Room: len(reply) + int(h.state.Left().Bytes), More: noMore}
+	row, run := h.find(args, out)
+	switch {
+	case run != nil:
+		run(h, args, out)
+	case row != nil:
+		h.runRow(row, args, out)
+	}
+	if out.Full {
+		h.end(lua.LimitBytes)
+	}
+	return out.Buf
+}
+
+// find finds what runs a call of a script: a row, or a function for what no region has. If there is neither, find appends
+// Redis's error.
+func (h *scriptHost) find(args [][]byte, out *Reply) (row *Command, run func(*scriptHost, [][]byte, *Reply)) {
+	c := data.Lookup(args[0])
+	if c == nil && allRows != nil {
+		if c = allRows.Lookup(args[0]); c == nil && len(args[0]) == 0 {
+			out.Error(errScriptUnknown)
+			return nil, nil
+		}
+	}
+	if c != nil && len(c.Sub) > 0 && len(args) > 1 {
+		c = c.Subcommand(args[1])
+	}
+	if c == nil {
+		if run := ofNoRegion[string(bytes.ToLower(args[0]))]; run.run != nil && allRows == nil {
+			c = &Command{Name: string(bytes.ToLower(args[0])), Arity: run.arity}
+		} else {
+			out.Error(errScriptUnknown)
+			return nil, nil
+		}
+	}
+	switch {
+	case !c.CheckArity(len(args)):
+		out.Error(errScriptArity)
+		return nil, nil
+	case c.Flags&FlagNoScript != 0:
+		out.Error(errScriptNot)
+		return nil, nil
+	case h.flags&ScriptReadOnly != 0 && c.Flags&FlagWrite != 0:
+		out.Error(errScriptReadOnly)
+		return nil, nil
+	}
+	if c.parent == nil {
+		if run := ofNoRegion[c.Name]; run.run != nil {
+			return nil, run.run
+		}
+	}
+	if c.ReadBy != nil {
+		if read := c.ReadBy(args); read != nil {
+			c = read
+		}
+	}
+	if c.Read == nil && c.Write == nil && c.InUnit == nil {
+		out.Error(errScriptNot)
+		return nil, nil
+	}
+	if !h.local(c, args, out) {
+		return nil, nil
+	}
+	return c, nil
+}
+
+// local reports whether the script may touch the keys of a call. If not, local appends Redis's error.
+func (h *scriptHost) local(c *Command, args [][]byte, out *Reply) bool {
+	h.places = c.AppendKeys(h.places[:0], args)
+	if h.looking {
+		h.touched = true
+		if len(h.places) > 0 {
+			h.key = bytes.Clone(args[h.places[0]])
+		}
+		h.end("")
+	}
+	slots := h.slots()
+	for i, p := range h.places {
+		slot := topology.SlotOf(args[p])
+		switch {
+		case !slots.Contains(slot):
+			out.Error(errScriptNonLocal)
+			return false
+		case h.flags&ScriptCrossSlots != 0:
+		case i > 0 && slot != topology.SlotOf(args[h.places[0]]):
+			out.Error(errScriptNonLocal)
+			return false
+		case !h.slotted:
+			h.slot, h.slotted = slot, true
+		case slot != h.slot:
+			out.Error(errScriptSlots)
+			return false
+		}
+	}
+	return true
+}
+
+// slots returns the slots of the region.
+func (h *scriptHost) slots() topology.SlotRange {
+	if h.w != nil {
+		return h.w.State.Slots
+	}
+	return h.r.Slots
+}
+
+// runRow runs a call that a row of the table runs.
+func (h *scriptHost) runRow(row *Command, args [][]byte, out *Reply) {
+	start := len(out.Buf)
+	if why := tooLarge(row, args); why != "" {
+		out.Error(why)
+		return
+	}
+	if h.w == nil {
+		h.read(row, args, out, start)
+		return
+	}
+	w := h.w
+	if row.Write != nil && !h.saved {
+		if h.before, h.err = w.Save(); h.err != nil {
+			h.end("")
+		}
+		h.saved = true
+	}
+	held := w.Batch.Held()
+	if h.err = w.Run(row, args, out); h.err != nil {
+		h.end("")
+	}
+	held = w.Batch.Held() - held
+	h.state.Charge(unitCost*w.Spent()+int(held/heldBytes), int(held))
+}
+
+// read runs a read of a script that may not write.
+func (h *scriptHost) read(row *Command, args [][]byte, out *Reply, start int) {
+	r, run := h.r, row.Read
+	if run == nil {
+		run = row.InUnit
+	}
+	before := 0
+	if r.work != nil {
+		before = r.work.Spent()
+	}
+	err := run(r, args, out)
+	r.opened.release()
+	if over := r.work.Ended(); over != nil {
+		line, refused := over.(Refusal)
+		if !refused {
+			h.end("") // the caller asks for itself
+		}
+		r.work.Resume()
+		out.Buf = out.Buf[:start]
+		out.Error(string(line))
+	} else if h.err = err; err != nil {
+		h.end("")
+	}
+	if r.work != nil {
+		h.state.Charge(r.work.Spent()-before, 0)
+	}
+}
+
+// tooLarge returns why a call is not made, by the bounds of calls that clients send; it is empty for others.
+func tooLarge(*Command, [][]byte) string { return "" }
+
+// ofNoRegion has what a script may call that needs no region.
+var ofNoRegion = map[string]struct {
+	arity int
+	run   func(*scriptHost, [][]byte, *Reply)
+}{
+	"ping": {-1, func(h *scriptHost, args [][]byte, out *Reply) {
+		switch len(args) {
+		case 1:
+			out.Status("PONG")
+		case 2:
+			out.Bulk(args[1])
+		default:
+			out.wrongArity([]byte("ping"))
+		}
+	}},
+	"echo": {2, func(h *scriptHost, args [][]byte, out *Reply) { out.Bulk(args[1]) }},
+	"time": {1, func(h *scriptHost, args [][]byte, out *Reply) {
+		out.Array(2)
+		out.BulkString(strconv.FormatUint(h.nowMS/1000, 10))
+		out.BulkString(strconv.FormatUint(h.nowMS%1000*1000, 10))
+	}},
+}
+
+// allRows has all commands of the server, nil in tests of this package.
+var allRows *CommandTable
+
+// BindAll tells scripts of all commands of the server, so that they get Redis's error for those that they may not call.
+// Package server calls it once, while it is initialized.
+func BindAll(all *CommandTable) { allRows = all }
+
+// compiledScripts keeps scripts that have run at apply.
+type compiledScripts struct {
+	mu    sync.Mutex
+	all   map[string]*lua.Script // by text
+	bytes int                    // of the texts
+}
+
+var compiled compiledScripts
+
+const (
+	keptScripts     = 1 << 10
+	keptScriptBytes = 8 << 20
+)
+
+// script compiles a script, unless it is kept.
+func (c *compiledScripts) script(text []byte) (*lua.Script, error) {
+	c.mu.Lock()
+	s := c.all[string(text)]
+	c.mu.Unlock()
+	if s != nil {
+		return s, nil
+	}
+	s, err := lua.Compile(string(text))
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.all == nil || len(c.all) == keptScripts || c.bytes+len(text) > keptScriptBytes {
+		c.all, c.bytes = map[string]*lua.Script{}, 0
+	}
+	c.all[s.Text] = s
+	c.bytes += len(text)
+	return s, nil
+}
