@@ -49,6 +49,9 @@ func SHA1(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
+// Bytes is about how much memory the script takes.
+func (s *Script) Bytes() int { return len(s.Text) + s.proto.Bytes() + 256 }
+
 // refuse is an error with a text of Redis.
 func refuse(format string, args ...any) error {
 	return &vm.SyntaxError{Message: fmt.Sprintf(format, args...)}

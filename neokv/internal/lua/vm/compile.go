@@ -3,6 +3,7 @@ package vm
 import (
 	"fmt"
 	"math"
+	"unsafe"
 )
 
 // Proto is a compiled function. It is never changed after Compile, so any number of states may run it at once.
@@ -21,6 +22,24 @@ type Proto struct {
 	params      int
 	vararg      varargs
 	stack       int
+}
+
+// Bytes is how much memory the Proto takes, without its source.
+func (p *Proto) Bytes() int {
+	const value = int(unsafe.Sizeof(LValue(nil)))
+	n := int(unsafe.Sizeof(*p)) + cap(p.code)*int(unsafe.Sizeof(p.code[0])) + cap(p.lines)*4 +
+		cap(p.constants)*value + cap(p.hashes)*8 + cap(p.protos)*8 +
+		cap(p.locals)*int(unsafe.Sizeof(localVar{})) + cap(p.upvalues)*int(unsafe.Sizeof(""))
+	for _, k := range p.constants {
+		n += value
+		if s, ok := k.(LString); ok {
+			n += len(s)
+		}
+	}
+	for _, inner := range p.protos {
+		n += inner.Bytes()
+	}
+	return n
 }
 
 type varargs uint8
