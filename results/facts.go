@@ -23,6 +23,9 @@ func (f *Fact) OfLoad() bool {
 	return f.Section == loadFacts && !slices.Contains([]string{"duration", "warm-up", "seed", "command"}, f.Name)
 }
 
+// OfSetting reports whether the fact is about a setting of NeoKV, the profile among them.
+func (f *Fact) OfSetting() bool { return f.Section == settingFacts }
+
 // PerRun reports whether the fact differs from run to run, whatever else stays the same.
 func (f *Fact) PerRun() bool {
 	return slices.Contains([]string{"command", "seed", "fdatasync p50 of the data", "fdatasync p50 of the logs"},

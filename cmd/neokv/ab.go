@@ -166,7 +166,7 @@ How often it then saw what was not there, and what was, stands under every later
 			return err
 		}
 		return errors.Join(err, f.show(p, path, func(w io.Writer, format string) error {
-			return writeComparison(w, compareTurns(run), format)
+			return writeComparison(w, c, compareTurns(run), format)
 		}))
 	}
 	return c
@@ -316,12 +316,13 @@ func checkForm(format string, forms []string) error {
 		settings.DidYouMean(format, forms))}
 }
 
-func writeComparison(w io.Writer, c *compare.Delta, format string) error {
+// writeComparison writes what a verb has found.
+func writeComparison(w io.Writer, verb *cobra.Command, c *compare.Delta, format string) error {
 	switch format {
 	case "md":
 		return c.PrintMarkdown(w)
 	case "html":
-		return report.ComparisonHTML(w, c)
+		return report.ComparisonHTML(w, verb.Name(), c)
 	case "json":
 		return results.PrintJSON(w, c)
 	}

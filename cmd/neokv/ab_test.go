@@ -41,7 +41,8 @@ func TestAB(t *testing.T) {
 	}
 	page := neokvRun(t, nil, "compare", "run.jsonl", "--format", "html")
 	if text, err := os.ReadFile("compare.html"); page.stdout != again.stdout+"compare.html\n" || err != nil ||
-		!strings.Contains(string(text), "engine.row_cache=0</dd>") {
+		!strings.Contains(string(text), "engine.row_cache=0</dd>") ||
+		!strings.Contains(string(text), "Made by neokv compare.") {
 		t.Errorf("as a page: %+v, %v", page, err)
 	}
 	if err := os.Remove("compare.html"); err != nil {
@@ -148,7 +149,7 @@ func TestABPage(t *testing.T) {
 	f := blockFlags{format: "html"}
 	var out bytes.Buffer
 	err := f.show(process{stdout: &out}, "blocks.jsonl", func(w io.Writer, format string) error {
-		return writeComparison(w, &compare.Delta{A: "a", B: "b"}, format)
+		return writeComparison(w, abCommand(process{}), &compare.Delta{A: "a", B: "b"}, format)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -156,7 +157,8 @@ func TestABPage(t *testing.T) {
 	text, err := os.ReadFile("blocks.html")
 	if err != nil || !strings.HasPrefix(string(text), "<!DOCTYPE html>") ||
 		!strings.Contains(out.String(), "\nA: a\n") ||
-		!strings.HasSuffix(out.String(), "\nblocks.html\nblocks.jsonl\n") {
+		!strings.HasSuffix(out.String(), "\nblocks.html\nblocks.jsonl\n") ||
+		!strings.Contains(string(text), "Made by neokv ab.") {
 		t.Errorf("printed %q, %v, the page begins %.40q", out.String(), err, text)
 	}
 }

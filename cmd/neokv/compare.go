@@ -35,7 +35,7 @@ one of B, so they get no verdict: neokv ab measures in turn. A single FILE is on
   neokv compare neokv-ab-20261123T122945Z.jsonl
   neokv compare neokv-ab-20261123T122945Z.jsonl --format html -o compare.html`,
 		Args: wantArgs(1, 2, "two sides, or one file of ab"),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(c *cobra.Command, args []string) error {
 			wrong := f.check(inputs(args)...)
 			var got *compare.Delta
 			var err error
@@ -47,7 +47,9 @@ one of B, so they get no verdict: neokv ab measures in turn. A single FILE is on
 			if err = errors.Join(wrong, err); err != nil {
 				return err
 			}
-			return f.write(p, func(w io.Writer, format string) error { return writeComparison(w, got, format) })
+			return f.write(p, func(w io.Writer, format string) error {
+				return writeComparison(w, c, got, format)
+			})
 		},
 	}
 	f.register(c.Flags())

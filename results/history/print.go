@@ -201,23 +201,21 @@ func (t *Trend) Notes() (out []string) {
 		out = append(out, fmt.Sprintf("warning: %d of the runs have warnings, the last: %s", warned, last))
 	}
 	if names := t.varying(); names != nil {
-		out = append(out, "settings that differ among these runs: "+strings.Join(names, ", "))
+		out = append(out, "settings that changed where no figure did: "+strings.Join(names, ", "))
 	}
 	return out
 }
 
-// varying returns the settings that do not have one value in all runs.
+// varying returns the settings that differ between a run and the one before it, where no figure changes. Those that
+// change with a figure stand with its change.
 func (t *Trend) varying() (out []string) {
-	first := t.Runs[0].header.Settings
-	for _, r := range t.Runs {
-		for name, v := range r.header.Settings {
-			if old, known := first[name]; (!known || old != v) && !slices.Contains(out, name) {
-				out = append(out, name)
-			}
+	for i := 1; i < len(t.Runs); i++ {
+		if slices.ContainsFunc(t.Changes, func(c ChangePoint) bool { return c.Run == i }) {
+			continue
 		}
-		for name := range first {
-			if _, known := r.header.Settings[name]; !known && !slices.Contains(out, name) {
-				out = append(out, name)
+		for _, f := range differ(t.Runs[i-1].header, t.Runs[i].header) {
+			if f.OfSetting() && !slices.Contains(out, f.Name) {
+				out = append(out, f.Name)
 			}
 		}
 	}

@@ -89,7 +89,6 @@ func TestTrends(t *testing.T) {
 	}
 }
 
-// TestOptions: only the asked-for figures and workloads are shown.
 // Values that are lower bounds are shown as such.
 func TestBounds(t *testing.T) {
 	p99 := results.Figure{Name: "p99", Unit: "us", Better: results.Lower, Value: 1000}
@@ -102,6 +101,26 @@ func TestBounds(t *testing.T) {
 	}
 }
 
+// TestChangedSettings: what changed with a figure stands with it, and nowhere else. A note has what changed by itself.
+func TestChangedSettings(t *testing.T) {
+	trend := found(eventful().Trends(Options{}))
+	if notes := strings.Join(trend.Notes(), "; "); strings.Contains(notes, "settings") {
+		t.Errorf("a setting that stands with a change is in the notes: %q", notes)
+	}
+	c := eventful()
+	for i := range c.Entries {
+		e := &c.Entries[i]
+		if !e.Header.Started.Before(runOf(50).Header.Started) {
+			e.Header.Settings = map[string]string{"engine.memtable_size": "4MiB", "engine.row_cache": "1MiB"}
+		}
+	}
+	want := "settings that changed where no figure did: engine.row_cache"
+	if notes := found(c.Trends(Options{})).Notes(); notes[len(notes)-1] != want {
+		t.Errorf("notes %q, want %q", notes, want)
+	}
+}
+
+// TestOptions: only the asked-for figures and workloads are shown.
 func TestOptions(t *testing.T) {
 	c := eventful()
 	e := runOf(100, throughput(5), cpu(1))

@@ -304,7 +304,7 @@ func writePageFile(t *testing.T, write func(io.Writer) error) (path string) {
 // TestComparisonInBrowser: the ratios are drawn, and a reader without a mouse hears them.
 func TestComparisonInBrowser(t *testing.T) {
 	in := browser(t)
-	path := writePageFile(t, func(w io.Writer) error { return ComparisonHTML(w, syntheticComparison()) })
+	path := writePageFile(t, func(w io.Writer) error { return ComparisonHTML(w, "compare", syntheticComparison()) })
 	for _, v := range views {
 		t.Run(v.name, func(t *testing.T) { look(t, in, path, "comparison", v, []string{"B / A"}) })
 	}

@@ -63,8 +63,9 @@ type drawnRatio struct {
 // maxChanges is of how many rounds a tip has the changes.
 const maxChanges = 40
 
-// ComparisonHTML writes a comparison as a page: its table, and a chart with the ratio of each figure.
-func ComparisonHTML(w io.Writer, c *compare.Delta) error {
+// ComparisonHTML writes a comparison as a page: its table, and a chart with the ratio of each figure. maker is the verb
+// that does so.
+func ComparisonHTML(w io.Writer, maker string, c *compare.Delta) error {
 	drawn := drawnComparison{Rows: []drawnRatio{}}
 	p := comparisonPage{Delta: c}
 	for i := range c.Rows {
@@ -95,7 +96,7 @@ func ComparisonHTML(w io.Writer, c *compare.Delta) error {
 	}
 	p.Chart = len(drawn.Rows) > 0
 	var err error
-	if p.frame, err = newFrame("B against A", "compare", comparisonJS, drawn); err != nil {
+	if p.frame, err = newFrame("B against A", maker, comparisonJS, drawn); err != nil {
 		return err
 	}
 	return writePage(w, comparisonTemplate, p)

@@ -70,7 +70,7 @@ func data[T any](t *testing.T, page []byte) (out T) {
 
 func TestComparisonPage(t *testing.T) {
 	var page bytes.Buffer
-	if err := ComparisonHTML(&page, syntheticComparison()); err != nil {
+	if err := ComparisonHTML(&page, "compare", syntheticComparison()); err != nil {
 		t.Fatal(err)
 	}
 	text := body(t, page.Bytes())
@@ -105,7 +105,7 @@ func TestComparisonOfRuns(t *testing.T) {
 		drawn int
 	}{{side(1, 2, 3, 4), side(5, 6, 7, 8), 1}, {side(0), side(1), 0}, {side(1), side(0), 0}, {nil, nil, 0}} {
 		var page bytes.Buffer
-		if err := ComparisonHTML(&page, compare.Sides(c.a, c.b, nil)); err != nil {
+		if err := ComparisonHTML(&page, "compare", compare.Sides(c.a, c.b, nil)); err != nil {
 			t.Fatal(err)
 		}
 		rows := data[drawnComparison](t, page.Bytes()).Rows

@@ -67,6 +67,13 @@ func Markdown(w io.Writer, subjects []results.ResultFile) error {
 			}
 		}
 	}
+	for _, t := range nodeTables(subjects) {
+		b.WriteString("\n")
+		if several {
+			fmt.Fprintf(&b, "%s, nodes\n\n", t.Letter)
+		}
+		b.WriteString(results.MarkdownTable(t.Heading, t.Names, 0, t.Rows) + "\n")
+	}
 	if several {
 		b.WriteString("\n" + oneRunEach + "\n")
 	} else if s := subjects[0].Result; s.Summary != nil {

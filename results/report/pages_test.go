@@ -16,7 +16,7 @@ var pagesOfEachKind = map[string]struct {
 	conclusion string
 	conditions []string
 }{
-	"comparison": {func(w io.Writer) error { return ComparisonHTML(w, syntheticComparison()) },
+	"comparison": {func(w io.Writer) error { return ComparisonHTML(w, "compare", syntheticComparison()) },
 		"B is worse in throughput (-10.1 % of 11,967 ops/s)",
 		[]string{"load", "durability of A", "durability of B", "rounds"}},
 	"history": {func(w io.Writer) error {

@@ -33,6 +33,7 @@ type page struct {
 	Subjects   []shownSubject
 	Several    bool
 	Groups     []shownGroup
+	Nodes      []shownTable   // of those that were clusters
 	Facts      []results.Fact // all of them
 	Differ     []results.Fact // those in which the results differ
 	Drawing    *drawing
@@ -85,7 +86,7 @@ func HTML(w io.Writer, subjects []results.ResultFile) error {
 	p := page{
 		frame: f, Conclusion: Headline(subjects), Conditions: conditions(subjects), Several: len(subjects) > 1,
 		Drawing: d, Facts: results.Facts(subjects), Groups: groupTables(subjects),
-		Events: shownEvents(subjects), Steps: shownSteps(d),
+		Nodes: nodeTables(subjects), Events: shownEvents(subjects), Steps: shownSteps(d),
 	}
 	for _, f := range p.Facts {
 		if f.Differ {
@@ -156,6 +157,18 @@ func groupTables(subjects []results.ResultFile) []shownGroup {
 			g.Tables = append(g.Tables, t)
 		}
 		out = append(out, g)
+	}
+	return out
+}
+
+// nodeTables returns a table with a row per node of each result of a cluster.
+func nodeTables(subjects []results.ResultFile) (out []shownTable) {
+	for i, s := range subjects {
+		if sum := s.Result.Summary; sum != nil && len(sum.Nodes) > 0 {
+			rows := sum.NodeRows()
+			out = append(out, shownTable{Index: i, Letter: letter(i), Title: s.Name, Heading: rows[0], Rows: rows[1:],
+				Names: 1})
+		}
 	}
 	return out
 }

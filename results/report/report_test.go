@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"io"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -215,6 +216,35 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 	if !bytes.Equal(got, want) {
 		t.Errorf("%s differs; -update writes it anew:\n%s", path, got)
+	}
+}
+
+// TestNodes: of a cluster a row per node stands in each form of a report, of one result and of several.
+func TestNodes(t *testing.T) {
+	subjects := twoSubjects()
+	for i, s := range subjects {
+		s.Result.Summary.Nodes = []results.NodeStats{
+			{Addr: "10.0.0.1:7001", Slots: 8192, PerSecond: 250, Count: 5000 + int64(i), Mean: 210, Max: 9000},
+			{Addr: "10.0.0." + hostile, Slots: 8192, Count: 4000, Unanswered: 12, NoAnswer: 1_000_000},
+		}
+	}
+	forms := map[string]func(io.Writer, []results.ResultFile) error{"page": HTML, "table": Table, "Markdown": Markdown}
+	for n := 1; n <= 2; n++ {
+		for name, form := range forms {
+			var out bytes.Buffer
+			if err := form(&out, subjects[:n]); err != nil {
+				t.Fatal(err)
+			}
+			text := out.String()
+			for _, once := range []string{"10.0.0.1:7001", "no answer for"} {
+				if got := strings.Count(text, once); got != n {
+					t.Errorf("%s of %d results: %q stands there %d times, want %d", name, n, once, got, n)
+				}
+			}
+			if strings.Contains(text, "5,001") != (n == 2) || name == "page" && strings.Contains(text, "<img src=x") {
+				t.Errorf("%s of %d results:\n%s", name, n, text)
+			}
+		}
 	}
 }
 

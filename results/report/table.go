@@ -74,5 +74,9 @@ func printBeside(b *strings.Builder, subjects []results.ResultFile) {
 			}
 		}
 	}
+	for _, t := range nodeTables(subjects) {
+		fmt.Fprintf(b, "\n%s, nodes\n", t.Letter)
+		table(t.Names, t.Heading, t.Rows)
+	}
 	b.WriteString("\n" + oneRunEach + "\n")
 }
