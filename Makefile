@@ -21,7 +21,7 @@ BASELINE = bench/gate/baseline.json
 # Pebble. What tests start would inherit it.
 vet staticcheck systems: export GOGC = 400
 
-.PHONY: test redis-server chromium vet staticcheck systems counts baseline planted race explore fuzz
+.PHONY: test redis-server chromium vet staticcheck systems counts baseline planted race explore fuzz programs
 
 # vet looks at all that go test would look at again, in packages of other modules, too.
 test: redis-server chromium vet staticcheck systems
@@ -76,3 +76,8 @@ explore: redis-server
 
 fuzz:
 	.ci/fuzz $(FUZZ)
+
+# Real clients and libraries in Go, JavaScript and Python, unmodified. It installs packages of npm and of Debian.
+programs:
+	go build -o bin/ ./cmd/neokv
+	.ci/programs/run -neokv ../../bin/neokv
