@@ -101,6 +101,9 @@ func NewScriptCall(flags ScriptFlags, text, touched []byte, rest [][]byte) Call 
 	return Call{row, append(args, rest...)}
 }
 
+// Script reports whether the call is that of a script.
+func (c *Call) Script() bool { return c.Command == Script || c.Command == ScriptRead }
+
 // ScriptText returns the place of the text in the arguments of a script's call, 0 if the call is none.
 func ScriptText(args [][]byte) int {
 	if len(args) > scriptNumKeys && string(args[1]) == "script" && string(args[0]) == "neokv" {

@@ -45,6 +45,7 @@ type machine struct {
 	// Scratch of Update.
 	writer  redis.Writer
 	args    [][]byte
+	texts   [][]byte // of the present entry's scripts
 	claimed []*proposal
 	mine    bool // the present entry was proposed here
 	discard redis.Reply
@@ -358,6 +359,14 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 		b.index = e.Index
 	}
 	w.Index, w.VersionBase = e.Index, h.version
+	if h.scripts != nil {
+		if m.texts, w.ScriptLimits, err = parseScripts(h.scripts, m.texts[:0]); err != nil {
+			return err
+		}
+		if w.Log = nil; m.mine {
+			w.Log = m.o.ScriptLog
+		}
+	}
 	if h.base != e.Index-1 && !m.o.Mistakes.AnyBase {
 		h.reads = nil
 	}
@@ -457,6 +466,11 @@ func (m *machine) run(w *redis.Writer, h *entryHeader, units []byte, b *proposal
 			}
 			calls += n
 		} else {
+			if h.scripts != nil {
+				if err := withText(m.args, m.texts); err != nil {
+					return err
+				}
+			}
 			if reads, err = w.Expect(m.args, reads); err != nil {
 				return err
 			}
@@ -485,6 +499,10 @@ func (m *machine) run(w *redis.Writer, h *entryHeader, units []byte, b *proposal
 	m.counters.AppliedCommands.Add(calls)
 	if cap(m.args) > keptArgs {
 		m.args = nil
+	}
+	if h.scripts != nil {
+		clear(m.texts)
+		m.texts = m.texts[:0]
 	}
 	return nil
 }

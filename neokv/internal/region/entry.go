@@ -1,20 +1,23 @@
 package region
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	pb "github.com/lni/dragonboat/v4/raftpb"
 
+	"neokv.dev/neokv/internal/lua"
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/topology"
 )
 
 // A Raft entry of a region is a header and the units to apply, in order:
 //
-//	format      u8   10; 11 with a trailer; 12 with a trailer that has marks
+//	format      u8   10; 11 with a trailer; 12 with a trailer that has marks; 13 with one that has scripts
 //	term tag    u64  term in which the proposer believed to lead
 //	time        u64  proposer's time, Unix ms
 //	version     u64  base for the versions of new collections
@@ -30,12 +33,17 @@ import (
 //	group            0 u8, kind u8 (redis.GroupKind), how many of the marks are its own uvarint, the length of its calls
 //	                 in bytes u32, then the calls
 //
-// In formats 11 and 12 a trailer follows. It says what the proposer knew at the apply index base.
+// The text of a script is not in its call. In its place the call has a uvarint: which of the entry's texts it is.
 //
+// In formats 11 to 13 a trailer follows. It says what the proposer knew at the apply index base.
+//
+//	scripts          in format 13 alone: the interpreter (lua.Version) u8, the limits of each script (instructions, bytes
+//	                 and calls) as uvarint, then the texts: each its length uvarint, and its bytes
 //	mark*            a watched key: flags u8, its length uvarint, and the key. Bit 0: it existed when the client began to
 //	                 watch it. Bit 1: it was changed meanwhile. The groups take their marks in turn
 //	read set         what the commands look up: see redis.ReadSet
-//	marks       u32  length of the marks, in bytes; in format 12 alone
+//	scripts     u32  length of the scripts, in bytes; in format 13 alone
+//	marks       u32  length of the marks, in bytes; in formats 12 and 13
 //	base        u64
 //	size        u32  length of the read set, in bytes
 //
@@ -53,6 +61,8 @@ type entryHeader struct {
 	sequence    uint64
 	bounds      uint32
 
+	scripts []byte // nil where there are none
+
 	marks []byte // nil where there are none
 	reads []byte // the read set, nil where there is none
 	base  uint64
@@ -62,9 +72,11 @@ const (
 	entryFormat        = 10
 	trailerEntryFormat = 11
 	marksEntryFormat   = 12
+	scriptEntryFormat  = 13
 	entryHeaderBytes   = 1 + 8 + 8 + 8 + 4 + 8 + 8 + 4
 	trailerTail        = 8 + 4
 	marksTail          = 4 + trailerTail
+	scriptTail         = 4 + marksTail
 )
 
 // Writes reports whether an entry of a region's log does more than move the region's term tag and time, its bounds or
@@ -94,13 +106,19 @@ func (h *entryHeader) put(b []byte) {
 	binary.BigEndian.PutUint32(b[45:], h.bounds)
 }
 
-// appendTrailer appends a trailer to an entry that has its header and units. marks has the length of the marks, which
-// are appended already.
-func appendTrailer(entry []byte, marks int, set []byte, base uint64) []byte {
+// appendTrailer appends a trailer to an entry that has its header and units. scripts and marks have the lengths of these,
+// which are appended already.
+func appendTrailer(entry []byte, scripts, marks int, set []byte, base uint64) []byte {
 	entry[0] = trailerEntryFormat
 	entry = append(entry, set...)
 	if marks > 0 {
 		entry[0] = marksEntryFormat
+	}
+	if scripts > 0 {
+		entry[0] = scriptEntryFormat
+		entry = binary.BigEndian.AppendUint32(entry, uint32(scripts))
+	}
+	if marks > 0 || scripts > 0 {
 		entry = binary.BigEndian.AppendUint32(entry, uint32(marks))
 	}
 	entry = binary.BigEndian.AppendUint64(entry, base)
@@ -110,8 +128,8 @@ func appendTrailer(entry []byte, marks int, set []byte, base uint64) []byte {
 // parseEntry returns the header and the encoded units, which alias entry.
 func parseEntry(entry []byte) (h entryHeader, units []byte, err error) {
 	switch {
-	case len(entry) > 0 && (entry[0] < entryFormat || entry[0] > marksEntryFormat):
-		return h, nil, fmt.Errorf("decode entry: format %d, want %d to %d", entry[0], entryFormat, marksEntryFormat)
+	case len(entry) > 0 && (entry[0] < entryFormat || entry[0] > scriptEntryFormat):
+		return h, nil, fmt.Errorf("decode entry: format %d, want %d to %d", entry[0], entryFormat, scriptEntryFormat)
 	case len(entry) < entryHeaderBytes:
 		return h, nil, fmt.Errorf("decode entry: %d bytes, want at least %d", len(entry), entryHeaderBytes)
 	}
@@ -125,32 +143,168 @@ func parseEntry(entry []byte) (h entryHeader, units []byte, err error) {
 		bounds:      binary.BigEndian.Uint32(entry[45:]),
 	}
 	units = entry[entryHeaderBytes:]
-	least, marks := trailerTail, uint64(0)
+	least, marks, scripts := trailerTail, uint64(0), uint64(0)
 	switch entry[0] {
 	case entryFormat:
 		return h, units, nil
 	case marksEntryFormat:
 		least = marksTail
+	case scriptEntryFormat:
+		least = scriptTail
 	}
 	tail := len(units) - least
 	if tail < 0 {
 		return h, nil, fmt.Errorf("decode entry: trailer: %d bytes, want at least %d", len(units), least)
 	}
-	if least == marksTail {
-		marks = uint64(binary.BigEndian.Uint32(units[tail:]))
+	if least > trailerTail {
+		marks = uint64(binary.BigEndian.Uint32(units[len(units)-marksTail:]))
+	}
+	if least > marksTail {
+		scripts = uint64(binary.BigEndian.Uint32(units[tail:]))
 	}
 	h.base = binary.BigEndian.Uint64(units[len(units)-trailerTail:])
 	size := uint64(binary.BigEndian.Uint32(units[len(units)-4:]))
-	if marks+size > uint64(tail) {
-		return h, nil, fmt.Errorf("decode entry: trailer: %d bytes of %d", tail, marks+size)
+	if scripts+marks+size > uint64(tail) {
+		return h, nil, fmt.Errorf("decode entry: trailer: %d bytes of %d", tail, scripts+marks+size)
 	}
 	reads := tail - int(size)
-	end := reads - int(marks)
-	h.marks, h.reads = units[end:reads:reads], units[reads:tail:tail]
+	marked := reads - int(marks)
+	end := marked - int(scripts)
+	h.marks, h.reads = units[marked:reads:reads], units[reads:tail:tail]
+	if scripts > 0 {
+		h.scripts = units[end:marked:marked]
+	}
 	return h, units[:end], nil
 }
 
-// appendCall appends one command.
+// scripts are the texts of a proposal's scripts, and the limits of all of them.
+type scripts struct {
+	limits redis.ScriptLimits
+	bytes  []byte // as in the trailer
+	texts  [][2]int
+}
+
+// allow reports whether scripts with these limits may be in the entry, too.
+func (s *scripts) allow(limits redis.ScriptLimits) bool {
+	return len(s.bytes) == 0 || s.limits == limits
+}
+
+// limit sets the limits, which allow has allowed.
+func (s *scripts) limit(limits redis.ScriptLimits) {
+	if len(s.bytes) > 0 {
+		return
+	}
+	s.limits = limits
+	s.bytes = append(s.bytes, lua.Version)
+	for _, n := range []int{limits.Steps, limits.Bytes, limits.Calls} {
+		s.bytes = binary.AppendUvarint(s.bytes, uint64(n))
+	}
+}
+
+// known returns the index of a text, -1 if it is not there.
+func (s *scripts) known(text []byte) int {
+	return slices.IndexFunc(s.texts, func(t [2]int) bool { return bytes.Equal(s.bytes[t[0]:t[1]], text) })
+}
+
+// add adds a text unless it is there, and returns its index.
+func (s *scripts) add(text []byte) int {
+	if i := s.known(text); i >= 0 {
+		return i
+	}
+	s.bytes = binary.AppendUvarint(s.bytes, uint64(len(text)))
+	s.texts = append(s.texts, [2]int{len(s.bytes), len(s.bytes) + len(text)})
+	s.bytes = append(s.bytes, text...)
+	return len(s.texts) - 1
+}
+
+// saved returns how many bytes of a unit's texts the entry has already.
+func (s *scripts) saved(calls []redis.Call) (n int) {
+	for i := range calls {
+		if c := &calls[i]; c.Script() {
+			if text := c.Args[redis.ScriptText(c.Args)]; s.known(text) >= 0 {
+				n += len(text)
+			}
+		}
+	}
+	return n
+}
+
+// reset empties the scripts for reuse.
+func (s *scripts) reset() {
+	s.bytes, s.texts = s.bytes[:0], s.texts[:0]
+	if cap(s.bytes) > keptScripts {
+		*s = scripts{}
+	}
+}
+
+// keptScripts is how many bytes of scripts a proposal keeps room for.
+const keptScripts = 64 << 10
+
+func hasScript(calls []redis.Call) bool {
+	for i := range calls {
+		if calls[i].Script() {
+			return true
+		}
+	}
+	return false
+}
+
+// parseScripts reads the scripts of a trailer, at least one byte. The texts are appended to texts, and alias b.
+func parseScripts(b []byte, texts [][]byte) (_ [][]byte, limits redis.ScriptLimits, err error) {
+	if b[0] != lua.Version {
+		return nil, limits, fmt.Errorf("decode entry: its scripts want interpreter %d; this program has %d", b[0],
+			lua.Version)
+	}
+	b = b[1:]
+	for _, n := range []*int{&limits.Steps, &limits.Bytes, &limits.Calls} {
+		x, rest, ok := uvarint(b)
+		if !ok || x > math.MaxInt {
+			return nil, limits, errors.New("decode entry: bad limits of scripts")
+		}
+		*n, b = int(x), rest
+	}
+	for len(b) > 0 {
+		size, rest, ok := uvarint(b)
+		if !ok || size > uint64(len(rest)) {
+			return nil, limits, errors.New("decode entry: a script is cut short")
+		}
+		texts, b = append(texts, rest[:size:size]), rest[size:]
+	}
+	return texts, limits, nil
+}
+
+// withText puts the text of a script into the arguments of its call.
+func withText(args, texts [][]byte) error {
+	place := redis.ScriptText(args)
+	if place == 0 {
+		return nil
+	}
+	i, rest, ok := uvarint(args[place])
+	if !ok || len(rest) > 0 || i >= uint64(len(texts)) {
+		return fmt.Errorf("decode entry: script %x of %d", args[place], len(texts))
+	}
+	args[place] = texts[i]
+	return nil
+}
+
+// appendCall appends one command. The text of a script goes to the scripts of the entry.
+func (s *scripts) appendCall(dst []byte, c *redis.Call) []byte {
+	if !c.Script() {
+		return appendCall(dst, c)
+	}
+	place := redis.ScriptText(c.Args)
+	i := s.add(c.Args[place])
+	dst = binary.AppendUvarint(dst, uint64(len(c.Args)))
+	for at, a := range c.Args {
+		if at == place {
+			a = binary.AppendUvarint(nil, uint64(i))
+		}
+		dst = append(binary.AppendUvarint(dst, uint64(len(a))), a...)
+	}
+	return dst
+}
+
+// appendCall appends one command, which is no script.
 func appendCall(dst []byte, c *redis.Call) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(c.Args)))
 	for _, a := range c.Args {
@@ -173,12 +327,12 @@ func callBytes(c *redis.Call) int {
 const groupTag = 0
 
 // appendGroup appends a group. marks is how many of the marks are its own.
-func appendGroup(dst []byte, kind redis.GroupKind, marks int, calls []redis.Call) []byte {
+func (s *scripts) appendGroup(dst []byte, kind redis.GroupKind, marks int, calls []redis.Call) []byte {
 	dst = binary.AppendUvarint(append(dst, groupTag, byte(kind)), uint64(marks))
 	at := len(dst)
 	dst = append(dst, 0, 0, 0, 0)
 	for i := range calls {
-		dst = appendCall(dst, &calls[i])
+		dst = s.appendCall(dst, &calls[i])
 	}
 	binary.BigEndian.PutUint32(dst[at:], uint32(len(dst)-at-4))
 	return dst

@@ -148,6 +148,11 @@ func (m *machine) group(w *redis.Writer, u unit, reads []byte, a *answers) (_ []
 			}
 			reads = nil
 		}
+		if len(m.texts) > 0 {
+			if err := withText(m.args, m.texts); err != nil {
+				return nil, 0, err
+			}
+		}
 		if reads, err = w.Expect(m.args, reads); err != nil {
 			return nil, 0, err
 		}
@@ -177,17 +182,22 @@ func (m *machine) group(w *redis.Writer, u unit, reads []byte, a *answers) (_ []
 // fewCalls is how many calls a group may have whose writes need not be counted.
 const fewCalls = 16
 
-// many reports whether a group has so many calls that what they write has to be bounded while they run: a call of some
-// bytes may write a string of 64 KiB again, or move an element. What a call writes of its arguments is bounded before.
+// many reports whether a group has so many calls, or a script, that what they write has to be bounded while they run: a
+// call of some bytes may write a string of 64 KiB again, or move an element. What a call writes of its arguments is
+// bounded before.
 func many(calls []byte) bool {
-	var args [8][]byte
+	var room [8][]byte
 	for n := 0; len(calls) > 0; n++ {
 		if n == fewCalls {
 			return true
 		}
+		var args [][]byte
 		var err error
-		if _, calls, err = parseCall(calls, args[:0]); err != nil {
+		if args, calls, err = parseCall(calls, room[:0]); err != nil {
 			return false
+		}
+		if redis.ScriptText(args) > 0 {
+			return true
 		}
 	}
 	return false

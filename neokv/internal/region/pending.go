@@ -138,7 +138,8 @@ type proposal struct {
 	alone     bool     // no other proposal was open when it was formed
 	watches   []*Watch // of its transactions, in their order; with any the entry is exact
 	markBytes int      // a bound of the length of their marks
-	claimed   bool     // a goroutine has undertaken to finish it
+	scripts   scripts
+	claimed   bool // a goroutine has undertaken to finish it
 	// looks says that one of the commands looks something up in any case; looksUnblind, that one does if its slot may
 	// hold a collection.
 	looks, looksUnblind bool
@@ -182,9 +183,10 @@ func (x *proposer) recycle(b *proposal) {
 	clear(b.args[:cap(b.args)])
 	clear(b.watches)
 	b.reads.Recycle()
+	b.scripts.reset()
 	*b = proposal{
 		buf: b.buf[:entryHeaderBytes], parts: b.parts[:0], watches: b.watches[:0], reads: b.reads, args: b.args,
-		finished: b.finished, returned: b.returned,
+		scripts: b.scripts, finished: b.finished, returned: b.returned,
 	}
 	x.free = append(x.free, b)
 }

@@ -171,7 +171,7 @@ func (x *proposer) form() *proposal {
 	limit := entryHeaderBytes + int(x.o.Knobs.BatchMaxBytes)
 	taken := 0
 	for _, p := range x.queue {
-		if len(b.buf) > limit || b.tooLarge != nil { // a single large unit: no other run shares its fate
+		if len(b.buf)+len(b.scripts.bytes) > limit || b.tooLarge != nil { // a single large unit: no other run shares its fate
 			break
 		}
 		if taken > 0 && (p.alone || b.parts[0].p.alone || x.mustWait(p)) {
@@ -181,16 +181,26 @@ func (x *proposer) form() *proposal {
 		for p.next < len(p.Run.Calls) {
 			calls, group, marks, bytes := p.unit()
 			// An empty run before a large unit travels without it: its readers must not share the unit's fate.
-			full := b.commands+len(calls) > x.o.Knobs.BatchMaxOps || len(b.buf)+b.markBytes+bytes > limit
+			size := len(b.buf) + b.markBytes + bytes
+			full := b.commands+len(calls) > x.o.Knobs.BatchMaxOps
+			scripted := hasScript(calls)
+			if scripted {
+				full = full || !b.scripts.allow(p.Run.ScriptLimits)
+				size -= b.scripts.saved(calls)
+			}
+			full = full || size+len(b.scripts.bytes) > limit
 			full = full || x.o.Mistakes.SplitGroups && p.next > 0
 			if full && (b.commands > 0 || len(b.parts) > 0) {
 				break
 			}
 			if b.tooLarge = tooLarge(calls, bytes); b.tooLarge == nil {
+				if scripted {
+					b.scripts.limit(p.Run.ScriptLimits)
+				}
 				if group < 0 {
-					b.buf = appendCall(b.buf, &calls[0])
+					b.buf = b.scripts.appendCall(b.buf, &calls[0])
 				} else {
-					b.buf = appendGroup(b.buf, p.Run.Groups[group].Kind, marks, calls)
+					b.buf = b.scripts.appendGroup(b.buf, p.Run.Groups[group].Kind, marks, calls)
 				}
 				for i := range calls {
 					b.looks = b.looks || calls[i].LooksUp(0)
@@ -274,8 +284,9 @@ func (x *proposer) send(b *proposal, term uint64, timeout time.Duration) (*drago
 // trailer does not hold.
 func (x *proposer) seal(b *proposal, term uint64) (ahead bool) {
 	base := x.applied.Load()
-	units := len(b.buf)
 	ahead = x.readAhead(b)
+	b.buf = append(b.buf, b.scripts.bytes...)
+	units := len(b.buf)
 	for _, w := range b.watches {
 		b.buf = w.appendMarks(b.buf, w.dirtyIn(x.core, term))
 	}
@@ -292,11 +303,11 @@ func (x *proposer) seal(b *proposal, term uint64) (ahead bool) {
 		store: x.o.Store, incarnation: x.o.Incarnation, sequence: b.sequence, bounds: b.bounds,
 	}
 	h.put(b.buf)
-	switch {
+	switch scripts := len(b.scripts.bytes); {
 	case ahead:
-		b.buf = appendTrailer(b.buf, marks, b.reads.Bytes, base)
-	case marks > 0:
-		b.buf = appendTrailer(b.buf, marks, nil, base)
+		b.buf = appendTrailer(b.buf, scripts, marks, b.reads.Bytes, base)
+	case marks > 0 || scripts > 0:
+		b.buf = appendTrailer(b.buf, scripts, marks, nil, base)
 	}
 	return ahead
 }

@@ -128,13 +128,13 @@ func (x *reader) read(run *redis.Run, deadline time.Time, anywhere bool) error {
 			rd.InstantMS = x.localTime(now)
 			rd.RegionTimeMS = rd.InstantMS
 		}
-		rd.Halted, rd.View = x.stopped, x.o.Engine.NewLazyView(x.rows)
+		rd.Log, rd.Halted, rd.View = x.o.ScriptLog, x.stopped, x.o.Engine.NewLazyView(x.rows)
 		err := rd.Execute(run)
 		rd.View.Close()
 		good := (l == nil || x.stillValid(l)) && x.epoch.Load() == epoch
 		x.gate.leave()
 		ahead, instant, hits, misses := rd.Ahead, rd.InstantMS, rd.Hits, rd.Misses
-		rd.View, rd.Halted = nil, nil
+		rd.View, rd.Halted, rd.Log = nil, nil, nil
 		readers.Put(rd)
 		var ended *redis.Ended
 		switch {

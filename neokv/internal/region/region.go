@@ -80,6 +80,9 @@ type Options struct {
 	Sampler *schedule.SlotSampler
 	// PopMemory bounds the pop caches of all regions of the store. If nil, the replica has a bound of its own.
 	PopMemory *redis.PopMemory
+	// ScriptLog gets what scripts log that run for clients of this replica, at a level from debug, 0, to warning, 3. nil:
+	// nobody.
+	ScriptLog func(level int, text string)
 	Mistakes  Mistakes
 	Hooks     Hooks
 }

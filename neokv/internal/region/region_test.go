@@ -46,7 +46,7 @@ func TestEntryRoundTrip(t *testing.T) {
 	}
 	if set := "\x00\x01\x04\x00"; rand.IntN(2) == 0 {
 		b = appendMark(b, "k", true, false)
-		b = appendTrailer(b, 3, []byte(set), 1<<40)
+		b = appendTrailer(b, 0, 3, []byte(set), 1<<40)
 		h.base, h.reads, h.marks = 1<<40, []byte(set), []byte("\x01\x01k")
 	}
 	got, commands, err := parseEntry(b)
@@ -70,10 +70,10 @@ func TestEntryRoundTrip(t *testing.T) {
 func TestEntryRefusesGarbage(t *testing.T) {
 	for _, x := range []struct{ name, entry, want string }{
 		{"short", "\x0aabc", "decode entry: 4 bytes, want at least 49"},
-		{"format", string(append([]byte{13}, make([]byte, 60)...)), "decode entry: format 13, want 10 to 12"},
-		{"an older one", string(append([]byte{8}, make([]byte, 60)...)), "decode entry: format 8, want 10 to 12"},
+		{"format", string(append([]byte{14}, make([]byte, 60)...)), "decode entry: format 14, want 10 to 13"},
+		{"an older one", string(append([]byte{8}, make([]byte, 60)...)), "decode entry: format 8, want 10 to 13"},
 		{"an older one with reads", string(append([]byte{9}, make([]byte, 80)...)),
-			"decode entry: format 9, want 10 to 12"},
+			"decode entry: format 9, want 10 to 13"},
 		{"empty", "", "decode entry: 0 bytes, want at least 49"},
 		{"no bounds", string(append([]byte{10}, make([]byte, 46)...)), "decode entry: 47 bytes, want at least 49"},
 		{"no trailer", string(append([]byte{11}, make([]byte, 54)...)),
@@ -84,6 +84,10 @@ func TestEntryRefusesGarbage(t *testing.T) {
 			"decode entry: trailer: 5 bytes of 9"},
 		{"short marks", string(append(append([]byte{12}, make([]byte, 56)...), 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)),
 			"decode entry: trailer: 5 bytes of 6"},
+		{"no trailer with scripts", string(append([]byte{13}, make([]byte, 60)...)),
+			"decode entry: trailer: 12 bytes, want at least 20"},
+		{"short scripts", string(append(append([]byte{13}, make([]byte, 55)...), 3, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0,
+			0, 0, 0, 0)), "decode entry: trailer: 4 bytes of 7"},
 	} {
 		if _, _, err := parseEntry([]byte(x.entry)); err == nil || err.Error() != x.want {
 			t.Errorf("%s: parseEntry = %v; want %s", x.name, err, x.want)
@@ -118,12 +122,33 @@ func TestWrites(t *testing.T) {
 func FuzzParseEntry(f *testing.F) {
 	c := call("SET", "key", "value")
 	f.Add(encode(c))
-	f.Add(appendTrailer(encode(c), 0, []byte("\x01\x04\x03ab"), 7))
-	f.Add(appendTrailer(appendMark(appendGroup(encode(c), redis.GroupExec, 1, []redis.Call{c, c}), "k", true, true), 3,
-		nil, 7))
+	f.Add(appendTrailer(encode(c), 0, 0, []byte("\x01\x04\x03ab"), 7))
+	f.Add(appendTrailer(appendMark(new(scripts).appendGroup(encode(c), redis.GroupExec, 1, []redis.Call{c, c}), "k", true,
+		true), 0, 3, nil, 7))
+	var s scripts
+	s.limit(redis.DefaultScriptLimits)
+	script := s.appendCall(make([]byte, entryHeaderBytes), new(redis.NewScriptCall(0, []byte("return 1"), nil, words("0"))))
+	f.Add(appendTrailer(append(script, s.bytes...), len(s.bytes), 0, nil, 7))
 	f.Add([]byte{1})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		h, rest, err := parseEntry(b)
+		if err == nil && len(h.scripts) > 0 {
+			texts, limits, err := parseScripts(h.scripts, nil)
+			if err != nil {
+				return
+			}
+			var s scripts
+			s.limit(limits)
+			for i, text := range texts {
+				if n := s.add(text); string(texts[n]) != string(text) || n > i {
+					t.Fatalf("%q is text %d", text, n)
+				}
+			}
+			if back, again, err := parseScripts(s.bytes, nil); err != nil || again != limits || len(s.bytes) > len(h.scripts) ||
+				len(back) > len(texts) {
+				t.Fatalf("%q, %v come back as %q, %v", texts, limits, back, again)
+			}
+		}
 		for left := h.marks; err == nil && len(left) > 0; {
 			var key []byte
 			var live, dirty bool
@@ -160,7 +185,7 @@ func fuzzUnits(t *testing.T, units []byte, grouped bool) {
 			t.Fatalf("%d of %d bytes left, room for %d arguments of %d bytes", len(units), before, cap(args), whole)
 		}
 		if u.kind != 0 {
-			again := append(appendGroup(nil, u.kind, u.marks, nil), u.calls...)
+			again := append(new(scripts).appendGroup(nil, u.kind, u.marks, nil), u.calls...)
 			binary.BigEndian.PutUint32(again[len(again)-len(u.calls)-4:], uint32(len(u.calls)))
 			if back, _, left, err := parseUnit(again, nil); err != nil || len(left) > 0 || !reflect.DeepEqual(back, u) {
 				t.Fatalf("%+v comes back as %+v, %v", u, back, err)

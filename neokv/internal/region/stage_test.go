@@ -49,7 +49,7 @@ func entryOfUnits(index uint64, units []byte, marks []byte) sm.Entry {
 	entry := entryOf(index)
 	entry.Cmd = append(append(entry.Cmd, units...), marks...)
 	if len(marks) > 0 {
-		entry.Cmd = appendTrailer(entry.Cmd, len(marks), nil, index-1)
+		entry.Cmd = appendTrailer(entry.Cmd, 0, len(marks), nil, index-1)
 	}
 	return entry
 }
@@ -74,7 +74,7 @@ func stagedUnits(random *rand.Rand, n int) (units, marks []byte) {
 			key := fmt.Sprintf("{foo}%c%d", "slcmzg"[random.IntN(6)], random.IntN(4))
 			marks = appendMark(marks, key, random.IntN(5) == 0, random.IntN(50) == 0)
 		}
-		units = appendGroup(units, redis.GroupExec, watched, calls)
+		units = new(scripts).appendGroup(units, redis.GroupExec, watched, calls)
 	}
 	return units, marks
 }
@@ -242,7 +242,7 @@ func checkUnits(t *testing.T, seed uint64, grouped bool, mistakes Mistakes) erro
 				units = appendCall(units, &redis.Call{Args: words("neokv batch " + line)})
 			} else {
 				w := words(line)
-				units = appendGroup(units, redis.GroupExec, 0,
+				units = new(scripts).appendGroup(units, redis.GroupExec, 0,
 					[]redis.Call{{Args: w[:3]}, {Args: w[3:5]}, {Args: w[5:8]}, {Args: w[8:]}})
 			}
 			units = appendCall(units, &redis.Call{Args: words("hset {foo}h f v")})

@@ -301,7 +301,7 @@ func (x *rivals) depose() {
 	h := entryHeader{term: x.term, timeMS: x.LeaderTimeMS(time.Now()), version: x.term << 20, store: 9, bounds: 1}
 	h.put(entry)
 	if x.random.IntN(2) == 0 {
-		entry = appendGroup(entry, redis.GroupExec, 0, pair("incr"))
+		entry = new(scripts).appendGroup(entry, redis.GroupExec, 0, pair("incr"))
 	}
 	x.update(entry)
 	x.term++
@@ -362,7 +362,7 @@ func TestMarks(t *testing.T) {
 		entry := entryOf(index)
 		entry.Cmd = append(append(entry.Cmd, units...), marks...)
 		if len(marks) > 0 {
-			entry.Cmd = appendTrailer(entry.Cmd, len(marks), nil, base)
+			entry.Cmd = appendTrailer(entry.Cmd, 0, len(marks), nil, base)
 		}
 		if _, err := r.machine.Update([]sm.Entry{entry}); err != nil || r.fs.Failed() != nil {
 			t.Fatal(err, r.fs.Failed())
@@ -377,7 +377,7 @@ func TestMarks(t *testing.T) {
 		}
 		return ok
 	}
-	group := appendGroup(nil, redis.GroupExec, 1, []redis.Call{{Args: words("set {foo}done 1")}})
+	group := new(scripts).appendGroup(nil, redis.GroupExec, 1, []redis.Call{{Args: words("set {foo}done 1")}})
 	for _, x := range []struct {
 		before, unit string
 		live, dirty  bool
