@@ -103,7 +103,7 @@ func (m *ClientMemory) evict(asks *conn, n int64) {
 		for _, s := range m.servers {
 			s.mu.Lock()
 			for _, c := range s.clients {
-				size := c.held.Load()
+				size := c.size()
 				if c == asks {
 					size += n
 				}
@@ -126,7 +126,10 @@ func (m *ClientMemory) evict(asks *conn, n int64) {
 
 // hold counts n bytes more for the connection, or fewer. It returns false when the connection is closed, perhaps for
 // these bytes. Apply may call it for a run that the connection has given up, even after the connection's end.
-func (c *conn) hold(n int64) bool {
+func (c *conn) hold(n int64) bool { return c.count(&c.held, n) }
+
+// count is hold for the sum at. Anybody may call it who holds no lock.
+func (c *conn) count(at *atomic.Int64, n int64) bool {
 	switch {
 	case c.killed.Load():
 		return false
@@ -139,7 +142,7 @@ func (c *conn) hold(n int64) bool {
 			return false
 		}
 	}
-	c.held.Add(n)
+	at.Add(n)
 	m.used.Add(n)
 	if c.killed.Load() { // perhaps release ran before n was counted
 		c.release()
@@ -149,7 +152,10 @@ func (c *conn) hold(n int64) bool {
 }
 
 // release takes what the connection holds off the count.
-func (c *conn) release() { c.s.o.ClientMemory.used.Add(-c.held.Swap(0)) }
+func (c *conn) release() { c.s.o.ClientMemory.used.Add(-c.held.Swap(0) - c.out.held.Swap(0)) }
+
+// size is how much memory the connection holds, with the messages that wait for it, which may wait for others, too.
+func (c *conn) size() int64 { return c.held.Load() + c.out.held.Load() + c.out.queued.Load() }
 
 // How much memory a connection keeps for an argument, besides its bytes, and for a command.
 const (
@@ -159,11 +165,7 @@ const (
 
 // account counts what the connection's buffers hold now. It returns false when that has closed the connection.
 func (c *conn) account() bool {
-	n := int64(0)
-	if c.monitor != nil {
-		n = 2 * monitorBytes
-	}
-	n += int64(c.session.Queued().Bytes + c.watched.bytes)
+	n := int64(c.session.Queued().Bytes + c.watched.bytes)
 	n += int64(cap(c.rd.buf)+cap(c.out.Buf)+c.exec.bytes()) + argBytes*int64(cap(c.argv)) + cmdBytes*int64(cap(c.cmds))
 	if n == c.held.Load() {
 		return true

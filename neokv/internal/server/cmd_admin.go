@@ -84,7 +84,7 @@ func runWait(c *conn, args [][]byte) {
 		if have >= want || !now.Before(until) {
 			break
 		}
-		if !c.flush() {
+		if !c.out.flush() {
 			c.closing = true
 			return
 		}
@@ -171,7 +171,7 @@ func runDebug(c *conn, args [][]byte) {
 		if err != nil || math.IsNaN(seconds) {
 			seconds = 0 // as C's strtod
 		}
-		if seconds > 0 && c.flush() {
+		if seconds > 0 && c.out.flush() {
 			c.linger(after(int64(min(seconds*1000, math.MaxInt32))))
 		}
 		c.out.OK()
@@ -204,7 +204,7 @@ func runChecksum(c *conn, args [][]byte) {
 		c.out.Error(redis.ErrSyntax)
 		return
 	}
-	if !c.flush() {
+	if !c.out.flush() {
 		c.closing = true
 		return
 	}
@@ -213,7 +213,7 @@ func runChecksum(c *conn, args [][]byte) {
 		c.out.Error("ERR " + err.Error())
 		return
 	}
-	o := &c.out
+	o := &c.out.Reply
 	o.Array(len(all))
 	for i := range all {
 		one := &all[i]
@@ -325,7 +325,7 @@ const settlePatience = 10 * time.Minute
 // runSettle waits until the node has done all work that it has put off. A benchmark calls it, so that what a load
 // leaves undone counts as part of it.
 func runSettle(c *conn, _ [][]byte) {
-	if !c.flush() {
+	if !c.out.flush() {
 		c.closing = true
 		return
 	}

@@ -119,10 +119,11 @@ func (c *conn) describe(b []byte, now time.Time) []byte {
 		name = last.FullName()
 	}
 	b = fmt.Appendf(b, "id=%d addr=%v laddr=%v fd=0 name=%s age=%d idle=%d flags=%s db=0 sub=0 psub=0 ssub=0 multi=%d"+
-		" qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem=%d events=r cmd=%s"+
+		" qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=%d omem=%d tot-mem=%d events=r cmd=%s"+
 		" user=default redir=-1 resp=%d",
 		c.id, c.nc.RemoteAddr(), c.nc.LocalAddr(), i.Name, int64(now.Sub(c.created).Seconds()),
-		int64(now.Sub(time.Unix(0, c.seen.Load())).Seconds()), flags, c.multi.Load()-1, c.held.Load(), name, i.Proto)
+		int64(now.Sub(time.Unix(0, c.seen.Load())).Seconds()), flags, c.multi.Load()-1, c.out.length(),
+		c.out.waiting.Load()+c.out.queued.Load(), c.size(), name, i.Proto)
 	if i.LibName != "" || i.LibVer != "" {
 		b = fmt.Appendf(b, " lib-name=%s lib-ver=%s", i.LibName, i.LibVer)
 	}
@@ -291,7 +292,7 @@ func (c *conn) awaitUnpause(p *pause, cmd *command) bool {
 		if cmd.row == nil || !cmd.row.CheckArity(len(cmd.args)) || c.locked() && !cmd.open() {
 			return true
 		}
-		if !c.flush() {
+		if !c.out.flush() {
 			return false
 		}
 		c.blocked.Store(true)
@@ -342,6 +343,7 @@ func runClientReply(c *conn, args [][]byte) {
 	default:
 		c.out.Error(redis.ErrSyntax)
 	}
+	c.mute.Store(c.session.Off())
 }
 
 func runClientNoEvict(c *conn, args [][]byte) {

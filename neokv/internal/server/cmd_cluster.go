@@ -73,7 +73,7 @@ func runClusterMyID(c *conn, args [][]byte) {
 func runClusterSlots(c *conn, args [][]byte) {
 	t := c.clusterTable()
 	all := homes(t)
-	o := &c.out
+	o := &c.out.Reply
 	o.Array(len(all))
 	for _, h := range all {
 		o.Array(3)
@@ -90,7 +90,7 @@ func runClusterSlots(c *conn, args [][]byte) {
 func runClusterShards(c *conn, args [][]byte) {
 	t := c.clusterTable()
 	all := homes(t)
-	o := &c.out
+	o := &c.out.Reply
 	o.Array(len(t.Stores))
 	for i := range t.Stores {
 		s := &t.Stores[i]

@@ -6,12 +6,14 @@ import (
 	"neokv.dev/neokv/internal/redis"
 )
 
-func runCommand(c *conn, args [][]byte)        { commands.WriteInfo(&c.out, nil, &c.exec.work) }
-func runCommandInfo(c *conn, args [][]byte)    { commands.WriteInfo(&c.out, args[2:], &c.exec.work) }
-func runCommandDocs(c *conn, args [][]byte)    { commands.WriteDocs(&c.out, args[2:], &c.exec.work) }
-func runCommandGetKeys(c *conn, args [][]byte) { commands.WriteGetKeys(&c.out, args[2:], &c.exec.work) }
+func runCommand(c *conn, args [][]byte)     { commands.WriteInfo(&c.out.Reply, nil, &c.exec.work) }
+func runCommandInfo(c *conn, args [][]byte) { commands.WriteInfo(&c.out.Reply, args[2:], &c.exec.work) }
+func runCommandDocs(c *conn, args [][]byte) { commands.WriteDocs(&c.out.Reply, args[2:], &c.exec.work) }
+func runCommandGetKeys(c *conn, args [][]byte) {
+	commands.WriteGetKeys(&c.out.Reply, args[2:], &c.exec.work)
+}
 func runCommandGetKeysAndFlags(c *conn, args [][]byte) {
-	commands.WriteGetKeysAndFlags(&c.out, args[2:], &c.exec.work)
+	commands.WriteGetKeysAndFlags(&c.out.Reply, args[2:], &c.exec.work)
 }
 func runCommandCount(c *conn, args [][]byte) { c.out.Int(int64(len(commands.Rows()))) }
 
@@ -60,4 +62,4 @@ func inCategory(r *redis.Command, category string) bool {
 	return bytes.Contains(o.Buf, []byte("+@"+category+"\r\n"))
 }
 
-func runHelp(c *conn, args [][]byte) { commands.Lookup(args[0]).WriteHelp(&c.out) }
+func runHelp(c *conn, args [][]byte) { commands.Lookup(args[0]).WriteHelp(&c.out.Reply) }

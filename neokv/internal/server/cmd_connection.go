@@ -63,10 +63,11 @@ func runQuit(c *conn, args [][]byte) {
 
 func runReset(c *conn, args [][]byte) {
 	c.endTransaction()
+	c.endMonitor()
 	c.session.Reset(*c.s.limits.password.Load() == "")
 	c.out.Proto = c.session.Proto
 	c.tell()
-	c.endMonitor()
+	c.mute.Store(false)
 	c.out.Status("RESET")
 }
 

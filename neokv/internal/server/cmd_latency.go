@@ -34,9 +34,9 @@ func runLatencyHistogram(c *conn, args [][]byte) {
 		}
 		c.out.BulkString(x.row.FullName())
 		if h := x.times.Load(); h != nil {
-			h.load().write(&c.out)
+			h.load().write(&c.out.Reply)
 		} else { // CONFIG RESETSTAT has run meanwhile
-			new(histogramNow).write(&c.out)
+			new(histogramNow).write(&c.out.Reply)
 		}
 	}
 }

@@ -12,15 +12,10 @@ import (
 )
 
 // This file has the command MONITOR. The server sends a connection that asks for it a line for each command that the
-// server runs, until the connection sends RESET.
-//
-// The connection that runs a command makes the line once and puts it into the buffer of each monitor. Each monitor has
-// one goroutine that writes its buffer to the socket, the monitor's own replies included, so that lines and replies
-// stay whole. The server closes a monitor that is monitorBytes behind. So a monitor never delays commands, and never
-// holds more than two buffers.
+// server runs, until the connection sends RESET. The connection that runs a command makes the line once and pushes it
+// into the outbox of each monitor.
 
 const (
-	monitorBytes     = 1 << 20
 	monitorLineBytes = 64 << 10 // bytes of arguments that a line shows, about
 	monitorArgBytes  = 16 << 10 // of an argument
 )
@@ -28,70 +23,46 @@ const (
 // monitors are the monitors of a server.
 type monitors struct {
 	mu  sync.Mutex // held to change all
-	all atomic.Pointer[[]*monitor]
-}
-
-// monitor holds the lines and replies that wait to be sent to one monitor.
-type monitor struct {
-	c       *conn
-	more    chan struct{} // capacity 1: there is something, or no more will come
-	written chan struct{} // closed when the writing goroutine has ended
-
-	mu    sync.Mutex
-	buf   []byte
-	ended bool
+	all atomic.Pointer[[]*conn]
 }
 
 const errMonitorInside = "ERR MONITOR isn't allowed for DENY BLOCKING client"
 
-// runMonitor makes the connection a monitor. It sends all earlier replies before the first line comes. A client
-// that has read its +OK misses no command that is sent from then on.
+// runMonitor makes the connection a monitor. A client that has read its +OK misses no command that is sent from then on.
 func runMonitor(c *conn, args [][]byte) {
 	if c.session.Inside() {
 		c.out.Error(errMonitorInside)
 		return
 	}
-	if c.monitor != nil {
+	if c.watches.Load() {
 		return // like Redis: no reply
 	}
-	if !c.flush() {
-		c.closing = true
-		return
-	}
-	m := &monitor{
-		c: c, more: make(chan struct{}, 1), written: make(chan struct{}), buf: []byte("+OK\r\n"),
-	}
-	c.monitor = m
+	c.out.share()
 	c.session.Monitor(true)
 	c.watches.Store(true)
-	c.s.monitors.change(func(all []*monitor) []*monitor { return append(all, m) })
-	m.wake()
-	go m.write()
+	c.s.monitors.change(func(all []*conn) []*conn { return append(all, c) })
+	c.out.OK()
 }
 
 // endMonitor makes the connection an ordinary one. It returns when all lines so far have been sent.
 func (c *conn) endMonitor() {
-	m := c.monitor
-	if m == nil {
+	if !c.watches.Load() {
 		return
 	}
-	c.s.monitors.change(func(all []*monitor) []*monitor {
-		return slices.DeleteFunc(all, func(x *monitor) bool { return x == m })
+	c.s.monitors.change(func(all []*conn) []*conn {
+		return slices.DeleteFunc(all, func(x *conn) bool { return x == c })
 	})
-	m.mu.Lock()
-	m.ended = true
-	m.mu.Unlock()
-	m.wake()
-	<-m.written
-	c.monitor = nil
+	if !c.out.unshare() {
+		c.closing = true
+	}
 	c.session.Monitor(false)
 	c.watches.Store(false)
 }
 
-func (s *monitors) change(to func([]*monitor) []*monitor) {
+func (s *monitors) change(to func([]*conn) []*conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var all []*monitor
+	var all []*conn
 	if old := s.all.Load(); old != nil {
 		all = slices.Clone(*old)
 	}
@@ -102,89 +73,44 @@ func (s *monitors) change(to func([]*monitor) []*monitor) {
 	s.all.Store(&all)
 }
 
-// take sends the monitor's own replies.
-func (m *monitor) take(out *redis.Reply) bool {
-	ok := !out.Full && m.put(out.Buf)
-	out.Buf, out.Room, out.Full = out.Buf[:0], freeRoom, false
-	return ok
-}
-
-// put appends bytes to send. If the monitor is too far behind, put closes it and returns false.
-func (m *monitor) put(b []byte) bool {
-	m.mu.Lock()
-	full := len(m.buf) > 0 && len(m.buf)+len(b) > monitorBytes
-	if !full {
-		m.buf = append(m.buf, b...)
-	}
-	m.mu.Unlock()
-	if full {
-		if m.c.kill() {
-			m.c.s.stats.outputClosed.Add(1)
-		}
-		return false
-	}
-	m.wake()
-	return true
-}
-
-// wake tells the writing goroutine that there is something to do.
-func (m *monitor) wake() {
-	select {
-	case m.more <- struct{}{}:
-	default: // it has been told
-	}
-}
-
-// write sends the buffer's content until the monitor or its connection ends.
-func (m *monitor) write() {
-	defer close(m.written)
-	var out []byte
-	for range m.more {
-		m.mu.Lock()
-		out, m.buf = m.buf, out[:0]
-		ended := m.ended
-		m.mu.Unlock()
-		n, err := m.c.nc.Write(out)
-		m.c.s.stats.bytesOut.Add(uint64(n))
-		if cap(out) > keepBytes {
-			out = nil
-		}
-		if err != nil {
-			m.c.kill()
-			return
-		}
-		if ended {
-			return
-		}
-	}
-}
-
 // show sends the commands that ran to the monitors, except those that only administrators should see.
-func (c *conn) show(all []*monitor, cmds []command, now time.Time) {
-	var line []byte
+func (c *conn) show(all []*conn, cmds []command, now time.Time) {
 	for i := range cmds {
 		cmd := &cmds[i]
 		if cmd.rejected || cmd.row == nil || cmd.row.Flags&redis.FlagAdmin != 0 {
 			continue
 		}
-		us := now.UnixMicro()
-		line = fmt.Appendf(line[:0], "+%d.%06d [0 %s]", us/1e6, us%1e6, c.nc.RemoteAddr())
-		args := c.shown(cmd)
-		for j, a := range args {
-			if len(line) > monitorLineBytes {
-				line = fmt.Appendf(line, " ... (%d more arguments)", len(args)-j)
-				break
-			}
-			line = appendQuoted(append(line, ' '), a[:min(len(a), monitorArgBytes)])
-			if len(a) > monitorArgBytes {
-				line = fmt.Appendf(line, "... (%d more bytes)", len(a)-monitorArgBytes)
+		line := c.monitorLine(cmd, now)
+		m := newMessage(c.s.o.ClientMemory, line, line)
+		for _, x := range all {
+			switch {
+			case x.mute.Load():
+			case x == c: // behind its reply
+				c.out.Buf = append(c.out.Buf, line...)
+			default:
+				x.out.push(m)
 			}
 		}
-		line = append(line, '\r', '\n')
-		for _, m := range all {
-			m.put(line)
+		m.release()
+	}
+}
+
+// monitorLine is the line of a command that ran.
+func (c *conn) monitorLine(cmd *command, now time.Time) []byte {
+	us := now.UnixMicro()
+	line := fmt.Appendf(nil, "+%d.%06d [0 %s]", us/1e6, us%1e6, c.nc.RemoteAddr())
+	args := c.shown(cmd)
+	for j, a := range args {
+		if len(line) > monitorLineBytes {
+			line = fmt.Appendf(line, " ... (%d more arguments)", len(args)-j)
+			break
+		}
+		line = appendQuoted(append(line, ' '), a[:min(len(a), monitorArgBytes)])
+		if len(a) > monitorArgBytes {
+			line = fmt.Appendf(line, "... (%d more bytes)", len(a)-monitorArgBytes)
 		}
 	}
+	return append(line, '\r', '\n')
 }
 
 // appendQuoted appends an argument as Redis's sdscatrepr prints it.

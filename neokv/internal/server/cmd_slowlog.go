@@ -135,7 +135,7 @@ func runSlowLogGet(c *conn, args [][]byte) {
 	if n >= 0 {
 		calls = calls[len(calls)-int(min(n, int64(len(calls)))):]
 	}
-	o := &c.out
+	o := &c.out.Reply
 	o.Array(len(calls))
 	for _, x := range slices.Backward(calls) {
 		o.Array(6)

@@ -57,7 +57,7 @@ func runWatch(c *conn, args [][]byte) {
 		c.closing = true
 		return
 	}
-	if w := c.exec.watch(args[1:], &c.out); w != nil {
+	if w := c.exec.watch(args[1:], &c.out.Reply); w != nil {
 		c.watched.add(w, args[1:])
 		c.out.OK()
 	}
@@ -148,10 +148,12 @@ func (c *conn) execute(exec *command) {
 		u.take() // the other commands use the executor, too, and what is large shall not stay with it
 	}
 	exec.executed = true // from here on, each element looks for itself whether replies are kept back
+	c.out.within = true
+	defer func() { c.out.within = false }()
 	if !c.session.Off() {
 		c.out.Array(len(cmds))
 		if alone && len(u.buf) > freeRoom {
-			c.closing = !c.flush()
+			c.closing = !c.out.flush()
 			c.out.Buf = u.buf // without copying it
 			from := 0
 			for i, end := range u.ends {

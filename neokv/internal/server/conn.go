@@ -31,13 +31,12 @@ type conn struct {
 	argv    [][]byte // arguments of the pipeline's commands, one behind the other
 	cmds    []command
 	since   time.Time // since when the commands that run now could have run
-	out     redis.Reply
+	out     outbox
 	closing bool // the connection ends after the replies so far
 	limited bool // a read deadline is set
 	trusted bool // see TakeTrusted
 	session session.Session
 	watched watched
-	monitor *monitor                        // set while it is one
 	written map[topology.RegionID]lastWrite // its last write in each region that it wrote to
 
 	exec executor
@@ -48,6 +47,7 @@ type conn struct {
 	killed  atomic.Bool
 	noEvict atomic.Bool
 	watches atomic.Bool  // it is a monitor
+	mute    atomic.Bool  // CLIENT REPLY OFF: it gets no lines
 	multi   atomic.Int64 // how many commands are queued, plus one; 0: it is in no transaction
 	blocked atomic.Bool  // it waits for the end of a pause, or in WAIT
 	held    atomic.Int64 // bytes that ClientMemory counts for it
@@ -65,8 +65,8 @@ func newConn(s *Server, nc net.Conn, id uint64, trusted bool) *conn {
 	c.ctx, c.hangUp = context.WithCancel(context.Background())
 	c.rd.before = c.setReadDeadline
 	c.rd.grow = c.enlarge
-	c.out.More, c.out.Room = c.more, freeRoom
-	c.exec.init(&s.backend, c, c.ctx.Done(), &c.out)
+	c.out.init(c)
+	c.exec.init(&s.backend, c, c.ctx.Done(), &c.out.Reply)
 	c.tell()
 	c.seen.Store(c.created.UnixNano())
 	return c
@@ -81,7 +81,7 @@ func (c *conn) tell() {
 // setReadDeadline is called before each read of a pipeline.
 func (c *conn) setReadDeadline() {
 	t := c.s.limits.timeout.Load()
-	if c.monitor != nil || c.trusted { // a monitor sends nothing, so it may be idle
+	if c.watches.Load() || c.trusted { // a monitor sends nothing, so it may be idle
 		t = 0
 	}
 	if t > 0 || c.limited {
@@ -97,7 +97,7 @@ func (c *conn) refuse(err error) {
 	}
 	if p := protocolError(""); errors.As(err, &p) && !c.session.Silent() {
 		c.out.Error("ERR " + p.Error())
-		c.flush()
+		c.out.flush()
 	}
 }
 
@@ -112,60 +112,13 @@ func idleUntil(seconds int64) time.Time {
 	return time.Now().Add(time.Duration(seconds) * time.Second)
 }
 
-// flush sends the replies so far. It returns false when the connection is over. Nothing leaves a store that has failed.
-func (c *conn) flush() bool {
-	if c.s.o.Node.Failed() != nil {
-		return false
+// idleUntil returns when the connection is closed if its client neither sends nor reads anything from now on.
+func (c *conn) idleUntil() time.Time {
+	t := c.s.limits.timeout.Load()
+	if t > 0 && c.watches.Load() {
+		t = 0
 	}
-	if c.monitor != nil {
-		return c.monitor.take(&c.out)
-	}
-	left := c.out.Buf
-	limit := c.s.limits.output.Load()
-	if c.out.Full || limit.hard > 0 && int64(len(left)) > limit.hard {
-		c.overflow()
-		return false
-	}
-	if len(left) >= flushBytes && !c.account() { // for as long as the client does not read
-		return false
-	}
-	var soft time.Time // until when the client may exceed the soft limit
-	timed := false
-	for len(left) > 0 {
-		deadline := idleUntil(c.s.limits.timeout.Load())
-		over := limit.soft > 0 && int64(len(left)) > limit.soft
-		if over {
-			if soft.IsZero() {
-				soft = time.Now().Add(limit.softTime)
-			}
-			if deadline.IsZero() || soft.Before(deadline) {
-				deadline = soft
-			}
-		} else {
-			soft = time.Time{}
-		}
-		if timed || !deadline.IsZero() {
-			timed = !deadline.IsZero()
-			c.nc.SetWriteDeadline(deadline)
-		}
-		n, err := c.nc.Write(left[:min(len(left), sendBytes)])
-		c.s.stats.bytesOut.Add(uint64(n))
-		if err != nil {
-			if over && errors.Is(err, os.ErrDeadlineExceeded) && deadline.Equal(soft) {
-				c.overflow()
-			}
-			return false
-		}
-		left = left[n:]
-	}
-	if timed {
-		c.nc.SetWriteDeadline(time.Time{})
-	}
-	if cap(c.out.Buf) > keepBytes || c.s.o.ClientMemory.tight() {
-		c.out.Buf = nil
-	}
-	c.out.Buf, c.out.Room, c.out.Full = c.out.Buf[:0], freeRoom, false
-	return true
+	return idleUntil(t)
 }
 
 // linger waits until the given time. It returns false when the connection ends first. The reader keeps the bytes that

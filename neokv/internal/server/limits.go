@@ -102,6 +102,7 @@ func (c *conn) kill() bool {
 func (c *conn) end() {
 	c.hangUp()
 	c.nc.Close()
+	c.out.drop()
 }
 
 // patience is how long a connection waits at least before it takes the disk of a store for hung.
@@ -137,10 +138,15 @@ func (s *Server) endHungReads() {
 	}
 }
 
-// overflow closes a connection whose replies are more than it may leave unread.
-func (c *conn) overflow() {
+// cut closes a connection whose client leaves more unread than it may.
+func (c *conn) cut() {
 	if c.kill() {
 		c.s.stats.outputClosed.Add(1)
 	}
+}
+
+// overflow is cut, for the connection's own goroutine.
+func (c *conn) overflow() {
+	c.cut()
 	c.closing = true
 }

@@ -52,7 +52,7 @@ func (c *conn) serve() {
 			return
 		}
 		c.run()
-		if !c.flush() || !c.account() {
+		if !c.out.flush() || !c.account() {
 			return
 		}
 	}
@@ -115,7 +115,7 @@ func (c *conn) run() {
 	c.since = c.exec.arrived
 	for i := 0; i < len(c.cmds) && !c.closing; {
 		if len(c.out.Buf) >= flushBytes {
-			if !c.flush() {
+			if !c.out.flush() {
 				c.closing = true
 				return
 			}
@@ -172,6 +172,7 @@ func (c *conn) runNext(cmds []command) (n int) {
 
 // step does what the session, which is not plain, says about the next command. It returns how many commands have run.
 func (c *conn) step(cmds []command) (n int) {
+	c.out.begin()
 	cmd, start := &cmds[0], len(c.out.Buf)
 	x := c.session.Step(&session.Command{
 		Row: cmd.row, Args: cmd.args, Valid: cmd.how != redis.HowNot,
@@ -211,7 +212,7 @@ func (c *conn) runOwn(cmd *command) {
 	case cmd.row == nil:
 		if why := whyRefused(cmd.args); why != "" {
 			c.out.Error(why)
-		} else if row := commands.Find(cmd.args, &c.out); row != nil {
+		} else if row := commands.Find(cmd.args, &c.out.Reply); row != nil {
 			panic("a command was found the second time: " + row.Name)
 		} else if f := c.s.o.OnUnknown; f != nil && !isHTTP(cmd.args[0]) {
 			name := cmd.args[:1]

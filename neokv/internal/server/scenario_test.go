@@ -23,9 +23,13 @@ import (
 
 var update = flag.Bool("update", false, "write the expected output of the scenarios")
 
-// TestScenarios runs the scenarios of testdata/executor.txt, which says how to read them. Each runs in virtual time.
-func TestScenarios(t *testing.T) {
-	path := filepath.Join("testdata", "executor.txt")
+// TestScenarios runs the scenarios of testdata/executor.txt, which says how to read them.
+func TestScenarios(t *testing.T) { runScenarios(t, "executor.txt", runScenario) }
+
+// runScenarios runs the scenarios of a file in testdata, each in virtual time, and compares what run returns with what
+// stands below the line ----.
+func runScenarios(t *testing.T, file string, run func(t *testing.T, lines []string) string) {
+	path := filepath.Join("testdata", file)
 	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +47,7 @@ func TestScenarios(t *testing.T) {
 		name, _, _ := strings.Cut(in, "\n")
 		got := ""
 		t.Run(strings.TrimPrefix(name, "# "), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { got = runScenario(t, strings.Split(in, "\n")) })
+			synctest.Test(t, func(t *testing.T) { got = run(t, strings.Split(in, "\n")) })
 			if want = strings.TrimPrefix(want+"\n", "\n"); got != want && !*update {
 				t.Errorf("\n%s\ngot:\n%swant:\n%s", in, got, want)
 			}

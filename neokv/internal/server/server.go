@@ -3,8 +3,9 @@
 //
 // A connection is one goroutine. It takes whole pipelines from its reader (reader.go) and cuts them into batches of
 // writes and of reads (pipeline.go). Its executor hands a batch to the regions side by side (executor.go, round.go),
-// and appends the replies in request order. Commands that concern several regions fan out (fanout.go). The command
-// table is in commands.go, the server's own commands are in the files cmd_*.go.
+// and appends the replies in request order. Commands that concern several regions fan out (fanout.go). Replies, and what
+// others have to tell the client, leave through the outbox (outbox.go). The command table is in commands.go, the server's
+// own commands are in the files cmd_*.go.
 package server
 
 import (
@@ -244,6 +245,7 @@ func (s *Server) take(nc net.Conn, trusted bool) {
 		c.serve()
 		c.killed.Store(true)
 		c.hangUp()
+		c.out.drop()
 		c.release()
 		s.mu.Lock()
 		delete(all, c.id)

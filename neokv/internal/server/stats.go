@@ -112,9 +112,6 @@ func (c *conn) ran(cmds []command) {
 		c.s.slow.add(c, cmds, now, took)
 	}
 	if all := c.s.monitors.all.Load(); all != nil {
-		if c.monitor != nil {
-			c.flush() // replies first
-		}
 		c.show(*all, cmds, now)
 	}
 }

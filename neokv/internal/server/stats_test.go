@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"neokv.dev/neokv/internal/memconn"
 	"neokv.dev/neokv/internal/session"
 	"neokv.dev/neokv/settings"
 )
@@ -230,36 +229,6 @@ func TestMonitorMissesNothing(t *testing.T) {
 	if got := ask(t, here, "monitor"); got != "+OK\r\n" {
 		t.Errorf("%q", got)
 	}
-}
-
-// TestMonitorThatDoesNotRead is closed when it is too far behind, and what it held is given back.
-func TestMonitorThatDoesNotRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, dial, stop := serve(t, Options{Settings: settings.Default()})
-		defer stop()
-		c, watcher := dial(), dial()
-		if got := ask(t, watcher, "monitor"); got != "+OK\r\n" {
-			t.Fatalf("%q", got)
-		}
-		word := strings.Repeat("a", monitorArgBytes)
-		sent := 0
-		for ; s.stats.outputClosed.Load() == 0; sent++ {
-			if sent*monitorArgBytes > 4*monitorBytes+memconn.BufferBytes {
-				t.Fatalf("%d lines of %d bytes wait for a monitor that does not read", sent, len(word))
-			}
-			ask(t, c, "echo "+word)
-		}
-		if sent*monitorArgBytes < monitorBytes {
-			t.Errorf("a monitor was closed that was %d lines of %d bytes behind", sent, len(word))
-		}
-		synctest.Wait()
-		if n := s.count(); n != 1 {
-			t.Errorf("%d clients are left, want 1", n)
-		}
-		if n := s.stats.outputClosed.Load(); n != 1 {
-			t.Errorf("%d clients closed for what they did not read, want 1", n)
-		}
-	})
 }
 
 // TestSlowCallsTakeNoMemory: under load every write may be slow.
