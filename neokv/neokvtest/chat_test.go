@@ -66,18 +66,22 @@ func (x respChat) Scan(ctx context.Context, tag, prefix string, limit int) (all 
 }
 
 func (x respChat) Commit(ctx context.Context, writes []chat.Write) error {
-	args := []any{"NEOKV", "BATCH"}
-	for _, w := range writes {
-		switch {
-		case w.Delete:
-			args = append(args, "DEL", w.Key)
-		case w.TTL > 0:
-			args = append(args, "PSETEX", w.Key, w.TTL.Milliseconds(), w.Value)
-		default:
-			args = append(args, "SET", w.Key, w.Value)
+	_, err := x.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		for _, w := range writes {
+			args := []any{"SET", w.Key, w.Value}
+			switch {
+			case w.Delete:
+				args = []any{"DEL", w.Key}
+			case w.TTL > 0:
+				args = []any{"PSETEX", w.Key, w.TTL.Milliseconds(), w.Value}
+			}
+			if err := p.Process(ctx, once{redis.NewCmd(ctx, args...)}); err != nil {
+				return err
+			}
 		}
-	}
-	return x.client.Process(ctx, once{routed(ctx, 3, args...)})
+		return nil
+	})
+	return err
 }
 
 // respUnknown is chat.Options.Unknown for errors of go-redis. Those that are no replies may have come after the command
