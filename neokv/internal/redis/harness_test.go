@@ -3,9 +3,11 @@ package redis
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +17,7 @@ import (
 
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/lua"
 	"neokv.dev/neokv/internal/redis/redistest"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
@@ -39,6 +42,8 @@ type region struct {
 	r     Reader
 	ahead bool // the last read was ahead of the region time
 	wrote int  // bytes of the last write's batch
+
+	limits ScriptLimits // of scripts
 
 	// long, if it is not 0, is how many calls a batch has, reads and writes: then all reads are inside units.
 	long  int
@@ -81,7 +86,7 @@ func newRegionOf(t testing.TB, blockCache settings.Bytes) *region {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &region{t: t, e: e, now: func() uint64 { return start },
+	d := &region{t: t, e: e, now: func() uint64 { return start }, limits: DefaultScriptLimits,
 		state: keys.RegionState{TimeMS: start, Slots: allSlots, Version: 1}}
 	t.Cleanup(func() {
 		if err := errors.Join(d.endUnits(), e.Close()); err != nil {
@@ -91,8 +96,54 @@ func newRegionOf(t testing.TB, blockCache settings.Bytes) *region {
 	return d
 }
 
+// script makes the script's call of EVAL or EVAL_RO, as a server that knows no slots does. ok is false if the reply is
+// an error, or there already.
+func (d *region) script(args [][]byte, out *Reply) (c Call, isScript, ok bool) {
+	flags := ScriptCrossSlots
+	switch strings.ToLower(string(args[0])) {
+	case "eval_ro":
+		flags |= ScriptReadOnly
+	case "eval":
+	default:
+		return c, false, false
+	}
+	n, err := strconv.Atoi(string(args[2]))
+	script, err2 := lua.Compile(string(args[1]))
+	if err = errors.Join(err, err2); err != nil || n < 0 || n > len(args)-3 {
+		out.Error(fmt.Sprint("ERR ", err))
+		return c, true, false
+	}
+	if script.Flags&lua.NoWrites != 0 {
+		flags |= ScriptReadOnly
+	}
+	var touched []byte
+	if n == 0 {
+		if touched, ok = FirstKey(script, flags, args[2:], d.limits, d.now(), nil, out); !ok {
+			return c, true, false
+		}
+	}
+	return NewScriptCall(flags, args[1], touched, args[2:]), true, true
+}
+
 // call runs one call as a server with this region alone does, its reply appended to out.
 func (d *region) call(args [][]byte, out *Reply) error {
+	if script, isScript, ok := d.script(args, out); isScript {
+		if !ok {
+			return nil
+		}
+		if script.Command == ScriptRead && d.long == 0 {
+			run := Run{Calls: []Call{script}, Out: *out, ScriptLimits: d.limits}
+			err := d.read(func(r *Reader) error { return r.Execute(&run) })
+			*out = run.Out
+			return err
+		}
+		d.w.ScriptLimits = d.limits
+		if d.long > 0 {
+			return d.inUnit(Script, script.Args, out)
+		}
+		d.state.TimeMS = max(d.state.TimeMS, d.now())
+		return d.write(func(w *Writer) error { return w.Run(Script, script.Args, out) })
+	}
 	c := withOwn.Find(args, out)
 	switch {
 	case c == nil:

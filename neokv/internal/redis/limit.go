@@ -23,6 +23,14 @@ const (
 	openUnits = 16
 )
 
+const (
+	// MaxWrittenBytes bounds how much one unit may write into a replica's engine batch at once.
+	MaxWrittenBytes = 256 << 20
+	// MaxNameBytes bounds a key, and a field or member of a collection. A flush or a compaction of Pebble holds about
+	// nine copies of a storage key in memory, and every store of the process may run one of each at the same time.
+	MaxNameBytes = 8 << 20
+)
+
 // cost is how much of writeLimit an element of so many bytes takes.
 func cost(bytes int) int { return 1 + bytes/elementUnit }
 

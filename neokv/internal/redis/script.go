@@ -50,7 +50,9 @@ var DefaultScriptLimits = ScriptLimits{Steps: 2_000_000, Bytes: 64 << 20, Calls:
 // What a script's calls cost, in instructions.
 const (
 	callCost = 30 // any call
-	unitCost = 10 // a unit of writeLimit
+	argCost  = 20 // each of its arguments, for what it looks up
+	unitCost = 8  // a unit of writeLimit, of a write
+	workCost = 2  // the same of a read: there it is a unit of engine.Work
 	// heldBytes is how many bytes of writes cost as much as an instruction.
 	heldBytes = 64
 )
@@ -191,6 +193,7 @@ type scriptHost struct {
 	nowMS   uint64
 
 	calls   int
+	dearest int           // what the most expensive call has cost, which is not charged
 	slot    topology.Slot // of all keys
 	slotted bool          // slot is known
 	places  []int
@@ -322,7 +325,7 @@ func (h *scriptHost) Call(reply []byte, args [][]byte, protocol int) []byte {
 	if h.calls++; h.calls > h.limits.Calls {
 		h.end(scriptCalls)
 	}
-	h.state.Charge(callCost, 0)
+	h.state.Charge(callCost+argCost*len(args), 0)
 	out := &h.inner
 	*out = Reply{Buf: reply, Proto: protocol, Room: len(reply) + int(h.state.Left().Bytes), More: noMore}
 	row, run := h.find(args, out)
@@ -431,13 +434,12 @@ func (h *scriptHost) slots() topology.SlotRange {
 
 // runRow runs a call that a row of the table runs.
 func (h *scriptHost) runRow(row *Command, args [][]byte, out *Reply) {
-	start := len(out.Buf)
 	if why := tooLarge(row, args); why != "" {
 		out.Error(why)
 		return
 	}
 	if h.w == nil {
-		h.read(row, args, out, start)
+		h.read(row, args, out)
 		return
 	}
 	w := h.w
@@ -452,11 +454,23 @@ func (h *scriptHost) runRow(row *Command, args [][]byte, out *Reply) {
 		h.end("")
 	}
 	held = w.Batch.Held() - held
-	h.state.Charge(unitCost*w.Spent()+int(held/heldBytes), int(held))
+	unit := workCost
+	if row.Write != nil {
+		unit = unitCost
+	}
+	h.charge(unit*w.Spent()+int(held/heldBytes), int(held))
+}
+
+// charge charges the script for a call, but for its most expensive one: a script may make any call that a client may.
+func (h *scriptHost) charge(cost, bytes int) {
+	if cost > h.dearest {
+		cost, h.dearest = h.dearest, cost
+	}
+	h.state.Charge(cost, bytes)
 }
 
 // read runs a read of a script that may not write.
-func (h *scriptHost) read(row *Command, args [][]byte, out *Reply, start int) {
+func (h *scriptHost) read(row *Command, args [][]byte, out *Reply) {
 	r, run := h.r, row.Read
 	if run == nil {
 		run = row.InUnit
@@ -467,24 +481,34 @@ func (h *scriptHost) read(row *Command, args [][]byte, out *Reply, start int) {
 	}
 	err := run(r, args, out)
 	r.opened.release()
-	if over := r.work.Ended(); over != nil {
-		line, refused := over.(Refusal)
-		if !refused {
-			h.end("") // the caller asks for itself
-		}
-		r.work.Resume()
-		out.Buf = out.Buf[:start]
-		out.Error(string(line))
-	} else if h.err = err; err != nil {
+	if h.err = err; err != nil || r.work.Ended() != nil { // the caller looks at the latter by itself
 		h.end("")
 	}
 	if r.work != nil {
-		h.state.Charge(r.work.Spent()-before, 0)
+		h.charge(workCost*(r.work.Spent()-before), 0)
 	}
 }
 
-// tooLarge returns why a call is not made, by the bounds of calls that clients send; it is empty for others.
-func tooLarge(*Command, [][]byte) string { return "" }
+// tooLarge returns the error of a write that is too large, as for one that a client sends; it is empty for others.
+func tooLarge(row *Command, args [][]byte) string {
+	bytes := 0
+	for _, a := range args {
+		bytes += len(a)
+	}
+	c := Call{row, args}
+	if row.Write == nil {
+		return ""
+	}
+	if n := c.Writes(bytes); n > MaxWrittenBytes {
+		return fmt.Sprintf("ERR command too large: it may write %d bytes at once, at most %d", n, MaxWrittenBytes)
+	}
+	if bytes > MaxNameBytes {
+		if n := c.LongestName(); n > MaxNameBytes {
+			return fmt.Sprintf("ERR command too large: a key, field or member of %d bytes, at most %d", n, MaxNameBytes)
+		}
+	}
+	return ""
+}
 
 // ofNoRegion has what a script may call that needs no region.
 var ofNoRegion = map[string]struct {
@@ -499,6 +523,13 @@ var ofNoRegion = map[string]struct {
 			out.Bulk(args[1])
 		default:
 			out.wrongArity([]byte("ping"))
+		}
+	}},
+	"select": {2, func(h *scriptHost, args [][]byte, out *Reply) {
+		if n, ok := ParseInt(args[1]); ok && n == 0 {
+			out.OK()
+		} else {
+			out.Error(ErrDBIndex)
 		}
 	}},
 	"echo": {2, func(h *scriptHost, args [][]byte, out *Reply) { out.Bulk(args[1]) }},

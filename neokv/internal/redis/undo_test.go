@@ -75,7 +75,7 @@ func (x *sober) batch(units [][]Call) {
 			continue
 		}
 		x.undone += len(unit)
-		given := len(drunk.w.begun)
+		given := len(drunk.w.begun) - point.begun
 		if err := drunk.w.Undo(point); err != nil {
 			x.Fatal(err)
 		}

@@ -68,7 +68,7 @@ type machine struct {
 
 func newMachine(c *core, p *proposer, s *sums) *machine {
 	b := c.bounds.Load()
-	m := &machine{core: c, proposer: p, sums: s, stageBytes: stageBytes, unitBytes: maxWrittenBytes,
+	m := &machine{core: c, proposer: p, sums: s, stageBytes: stageBytes, unitBytes: redis.MaxWrittenBytes,
 		state: keys.RegionState{KeysExact: true, Slots: b.Slots, Version: b.Version}} // an empty region
 	m.work.Look = func() error {
 		if c.halted.Load() || c.o.Failed() != nil {

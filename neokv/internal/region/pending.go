@@ -14,13 +14,6 @@ import (
 // delay the log so long that followers take the leader for dead.
 const maxEntryBytes = 64 << 20
 
-// maxWrittenBytes bounds how much one unit may write into a replica's engine batch at once.
-const maxWrittenBytes = 256 << 20
-
-// maxNameBytes bounds a key, and a field or member of a collection. A flush or a compaction of Pebble holds about nine
-// copies of a storage key in memory, and every store of the process may run one of each at the same time.
-const maxNameBytes = 8 << 20
-
 // tooLarge returns an error if a unit is too large for any entry. It takes as many bytes in an entry.
 func tooLarge(unit []redis.Call, bytes int) error {
 	if entry := entryHeaderBytes + bytes; entry > maxEntryBytes {
@@ -32,15 +25,15 @@ func tooLarge(unit []redis.Call, bytes int) error {
 			writes += c.Writes(callBytes(c))
 		}
 	}
-	if writes > maxWrittenBytes {
-		return fmt.Errorf("%w: it may write %d bytes at once, at most %d", ErrTooLarge, writes, maxWrittenBytes)
+	if writes > redis.MaxWrittenBytes {
+		return fmt.Errorf("%w: it may write %d bytes at once, at most %d", ErrTooLarge, writes, redis.MaxWrittenBytes)
 	}
-	if bytes <= maxNameBytes {
+	if bytes <= redis.MaxNameBytes {
 		return nil
 	}
 	for i := range unit {
-		if name := unit[i].LongestName(); name > maxNameBytes {
-			return fmt.Errorf("%w: a key, field or member of %d bytes, at most %d", ErrTooLarge, name, maxNameBytes)
+		if name := unit[i].LongestName(); name > redis.MaxNameBytes {
+			return fmt.Errorf("%w: a key, field or member of %d bytes, at most %d", ErrTooLarge, name, redis.MaxNameBytes)
 		}
 	}
 	return nil

@@ -406,8 +406,8 @@ func TestTooLargeByItsKey(t *testing.T) {
 	batch := func(n int, operation ...string) *redis.Call {
 		return with(append([]string{"neokv", "batch"}, slices.Repeat(operation, n)...)...)
 	}
-	most := strings.Repeat("n", maxNameBytes)
-	long := strings.Repeat("n", maxNameBytes+1)
+	most := strings.Repeat("n", redis.MaxNameBytes)
+	long := strings.Repeat("n", redis.MaxNameBytes+1)
 	const million = 1_000_000
 	for _, c := range []struct {
 		call    *redis.Call
@@ -420,8 +420,8 @@ func TestTooLargeByItsKey(t *testing.T) {
 		{elements("zadd", 10, 2*million), false},
 		{elements("sadd", 10, 8*million), true},
 		{elements("mset", 1<<20, 1001), false},
-		{elements("set", maxNameBytes, 1), false},
-		{elements("set", maxNameBytes+1, 1), true},
+		{elements("set", redis.MaxNameBytes, 1), false},
+		{elements("set", redis.MaxNameBytes+1, 1), true},
 		{elements("del", 10, million), false},
 		{with("sadd", "s", "e", long), true},
 		{with("hset", "h", "f", long), false},

@@ -34,6 +34,8 @@ type Options struct {
 	Cluster bool
 	// DataOnly leaves out the cases and families that need a whole server.
 	DataOnly bool
+	// Through, if it is not nil, makes the call that is sent of each call, such as EVAL of a script that makes the call.
+	Through func(call [][]byte) [][]byte
 	// Most is the number of differences at which the run ends; 0 means 10.
 	Most int
 }
@@ -154,7 +156,8 @@ type pair struct {
 
 type peer struct {
 	net.Conn
-	r *bufio.Reader
+	r       *bufio.Reader
+	through func(call [][]byte) [][]byte
 }
 
 func connect(o Options) (*comparison, error) {
@@ -178,13 +181,13 @@ func connectPair(o Options) (*pair, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the server that is right: %w", err)
 	}
-	p.want = peer{want, bufio.NewReader(want)}
+	p.want = peer{Conn: want, r: bufio.NewReader(want)}
 	got, err := o.Got()
 	if err != nil {
 		p.close()
 		return nil, fmt.Errorf("connect to the server in question: %w", err)
 	}
-	p.got = peer{got, bufio.NewReader(got)}
+	p.got = peer{Conn: got, r: bufio.NewReader(got)}
 	if o.Proto == 3 {
 		for _, x := range []peer{p.want, p.got} {
 			if _, err := x.exchange([][][]byte{toBytes([]string{"hello", "3"})}); err != nil {
@@ -193,6 +196,7 @@ func connectPair(o Options) (*pair, error) {
 			}
 		}
 	}
+	p.want.through, p.got.through = o.Through, o.Through
 	return p, nil
 }
 
@@ -435,6 +439,9 @@ func (p peer) converse(calls [][][]byte) (got []byte, err error) {
 func (p peer) send(calls [][][]byte) (sent chan error, err error) {
 	var out []byte
 	for _, call := range calls {
+		if p.through != nil {
+			call = p.through(call)
+		}
 		out = AppendCall(out, call...)
 	}
 	if err := p.SetDeadline(time.Now().Add(callTimeout)); err != nil {
