@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"neokv.dev/neokv/internal/disk"
+	"neokv.dev/neokv/internal/lua"
 	"neokv.dev/neokv/internal/memconn"
 	"neokv.dev/neokv/internal/meta"
 	"neokv.dev/neokv/internal/seam"
@@ -110,6 +111,8 @@ type Cluster struct {
 
 	randMu sync.Mutex
 	rand   *rand.Rand
+
+	scripts lua.Scripts // that the proxy port knows
 
 	unknownMu sync.Mutex
 	unknown   map[string]bool // see onUnknown

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"neokv.dev/neokv/internal/lua"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/server"
@@ -64,6 +65,35 @@ func (p *proxyPort) Settle(ctx context.Context) error { return p.c.settle(ctx) }
 
 func (p *proxyPort) Replicated(ctx context.Context, r topology.RegionID, index uint64) int {
 	return p.c.replicated(ctx, r, index)
+}
+
+func (p *proxyPort) Scripts() *lua.Scripts { return &p.c.scripts }
+
+// LoadScript loads a script at the proxy port and at all stores that run.
+func (p *proxyPort) LoadScript(x *lua.Script, stay bool) {
+	p.c.scripts.Add(x, stay)
+	for s := range p.c.running() {
+		s.LoadScript(x, stay)
+	}
+}
+
+// FlushScripts forgets the scripts of the proxy port and of all stores that run.
+func (p *proxyPort) FlushScripts() {
+	p.c.scripts.Flush()
+	for s := range p.c.running() {
+		s.FlushScripts()
+	}
+}
+
+// FindScript looks for a script at the stores that run.
+func (p *proxyPort) FindScript(sha string) *lua.Script {
+	for s := range p.c.running() {
+		if x := s.Scripts().Get(sha); x != nil {
+			p.c.scripts.Add(x, false)
+			return x
+		}
+	}
+	return nil
 }
 
 func (p *proxyPort) Compare(ctx context.Context, r topology.RegionID) (region.Comparison, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"net"
 	"slices"
 	"sync"
@@ -37,6 +38,17 @@ func (c *Cluster) replica(id topology.StoreID, r topology.RegionID) *region.Repl
 	return nil
 }
 
+// running yields the stores that run.
+func (c *Cluster) running() iter.Seq[*store.Store] {
+	return func(yield func(*store.Store) bool) {
+		for _, n := range c.nodes {
+			if s := n.store.Load(); s != nil && s.Failed() == nil && !yield(s) {
+				return
+			}
+		}
+	}
+}
+
 // exposed reports whether clients beyond loopback can reach the cluster.
 func (c *Cluster) exposed() bool { return !net.ParseIP(c.config.Bind).IsLoopback() }
 
@@ -54,15 +66,13 @@ func (c *Cluster) replicated(ctx context.Context, r topology.RegionID, index uin
 // error is region.ErrNone only if no store that runs knows the region.
 func (c *Cluster) compare(ctx context.Context, r topology.RegionID) (region.Comparison, error) {
 	failure := errNoStore
-	for _, n := range c.nodes {
-		if s := n.store.Load(); s != nil && s.Failed() == nil {
-			got, err := s.Compare(ctx, r)
-			if err == nil {
-				return got, nil
-			}
-			if failure == errNoStore || !errors.Is(err, region.ErrNone) {
-				failure = err
-			}
+	for s := range c.running() {
+		got, err := s.Compare(ctx, r)
+		if err == nil {
+			return got, nil
+		}
+		if failure == errNoStore || !errors.Is(err, region.ErrNone) {
+			failure = err
 		}
 	}
 	return region.Comparison{}, failure
@@ -80,12 +90,7 @@ func (c *Cluster) setActiveExpire(on bool) {
 // settle settles all stores that run: first every replica applies what its leader has, then each store writes its
 // memtables and ends its compactions.
 func (c *Cluster) settle(ctx context.Context) error {
-	var running []*store.Store
-	for _, n := range c.nodes {
-		if s := n.store.Load(); s != nil && s.Failed() == nil {
-			running = append(running, s)
-		}
-	}
+	running := slices.Collect(c.running())
 	for _, step := range []func(*store.Store, context.Context) error{
 		(*store.Store).AwaitReplicas, (*store.Store).Settle,
 	} {

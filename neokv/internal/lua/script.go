@@ -43,6 +43,9 @@ type Script struct {
 	proto *vm.Proto
 }
 
+// SHALength is the length of a script's name.
+const SHALength = 2 * sha1.Size
+
 // SHA1 names a script.
 func SHA1(text string) string {
 	sum := sha1.Sum([]byte(text))

@@ -138,7 +138,7 @@ func (t *CommandTable) keysOf(out *Reply, args [][]byte) (c *Command, positions 
 		return nil, nil
 	}
 	positions = c.AppendKeys([]int{}, args)
-	if len(positions) == 0 {
+	if len(positions) == 0 && c.Flags&FlagNoMandatoryKeys == 0 {
 		out.Error(errGetKeysArgs)
 		return nil, nil
 	}

@@ -18,6 +18,9 @@ const (
 	FlagMovableKeys
 	FlagAllowBusy
 	FlagSkipSlowLog
+	FlagSkipMonitor
+	FlagNoMandatoryKeys
+	FlagMayReplicate // a script that may write, in a row that does not say so; COMMAND INFO has no name for it
 )
 
 // flagNames has the order in which COMMAND INFO lists the flags.
@@ -32,8 +35,10 @@ var flagNames = []struct {
 	{FlagNoScript, "noscript"},
 	{FlagLoading, "loading"},
 	{FlagStale, "stale"},
+	{FlagSkipMonitor, "skip_monitor"},
 	{FlagFast, "fast"},
 	{FlagNoAuth, "no_auth"},
+	{FlagNoMandatoryKeys, "no_mandatory_keys"},
 	{FlagMovableKeys, "movablekeys"},
 	{FlagAllowBusy, "allow_busy"},
 	{FlagSkipSlowLog, "skip_slowlog"},
@@ -42,7 +47,7 @@ var flagNames = []struct {
 // categoryNames has the order in which COMMAND INFO lists the ACL categories.
 var categoryNames = []string{
 	"keyspace", "read", "write", "set", "sortedset", "list", "hash", "string", "admin", "fast", "slow", "dangerous",
-	"connection", "transaction",
+	"connection", "transaction", "scripting",
 }
 
 // groupCategories are the categories that follow from Doc.Group.
@@ -56,6 +61,7 @@ var groupCategories = map[string]string{
 	"connection": "connection",
 
 	"transactions": "transaction",
+	"scripting":    "scripting",
 }
 
 // inCategory reports whether the command belongs to an ACL category. As in Redis, that follows from Categories,

@@ -71,6 +71,7 @@ const (
 	HowEverywhere
 	HowSession // by Run, on the server; it reads or changes what the server knows of the client
 	HowOwn     // by Run, on the server
+	HowScript  // as a call of Script or ScriptRead, which the server makes of it
 )
 
 // Doc has the texts of COMMAND DOCS and of docs/commands.md. The summary is our own; the rest are facts about Redis.

@@ -276,10 +276,10 @@ func runClientUnpause(c *conn, args [][]byte) {
 func (c *conn) mayWrite(cmd *command) bool {
 	if cmd.row != nil && cmd.row.Name == "exec" {
 		return slices.ContainsFunc(c.session.Queued().Commands, func(q session.Command) bool {
-			return q.Row.Flags&redis.FlagWrite != 0
+			return q.Row.Flags&(redis.FlagWrite|redis.FlagMayReplicate) != 0
 		})
 	}
-	return cmd.row != nil && cmd.row.Flags&redis.FlagWrite != 0
+	return cmd.row != nil && cmd.row.Flags&(redis.FlagWrite|redis.FlagMayReplicate) != 0
 }
 
 // awaitUnpause holds a command back while clients are paused. It returns false when the connection has ended meanwhile.

@@ -134,6 +134,7 @@ func (c *conn) execute(exec *command) {
 	for i := range queued {
 		cmds[i] = c.classify(queued[i].Args)
 	}
+	c.exec.readyInside(cmds)
 	u, ran := c.exec.transact(cmds, &c.watched)
 	if !ran {
 		c.answered(exec, start, false)
@@ -174,6 +175,9 @@ func (c *conn) execute(exec *command) {
 		switch cmd := &cmds[i]; {
 		case cmd.how == redis.HowEverywhere:
 			c.exec.widen(cmd, u.next(), u.slots)
+			c.answered(cmd, at, true)
+		case cmd.reply != nil:
+			c.out.Buf = append(c.out.Buf, cmd.reply...)
 			c.answered(cmd, at, true)
 		case cmd.inUnit():
 			c.out.Buf = append(c.out.Buf, u.next()...)
@@ -258,10 +262,11 @@ func (e *executor) transact(cmds []command, w *watched) (u *unit, ran bool) {
 		if !cmd.inUnit() {
 			continue
 		}
-		u.calls = append(u.calls, redis.Call{Command: cmd.runs(), Args: cmd.args})
+		call := cmd.call()
+		u.calls = append(u.calls, call)
 		u.wide = u.wide || cmd.how == redis.HowEverywhere
 		u.writes = u.writes || cmd.how != redis.HowRead // what goes over all keys has no function for a view
-		e.addSlots(cmd.runs(), cmd.args)
+		e.addSlots(call.Command, call.Args)
 	}
 	e.slots = append(e.slots, w.slots...)
 	switch {
@@ -282,6 +287,12 @@ func (e *executor) transact(cmds []command, w *watched) (u *unit, ran bool) {
 		t.follow = false
 	}
 	e.tasks = append(e.tasks, t)
+	how := redis.HowRead
+	if u.writes {
+		how = redis.HowWrite
+	}
+	e.scripting.begin(cmds, how)
+	defer e.scripting.end()
 	if u.writes || len(w.all) > 0 {
 		e.exec(writes)
 	} else {
@@ -323,7 +334,7 @@ func (e *executor) serves(cmd *command) bool {
 	if len(e.slots) == 0 || t == nil {
 		return true
 	}
-	follow := cmd.how == redis.HowRead && e.knobs.FollowerRead && !e.standIn && e.caller.readOnly()
+	follow := cmd.row.Flags&redis.FlagReadonly != 0 && e.knobs.FollowerRead && !e.standIn && e.caller.readOnly()
 	d := route.Decide(t, e.self, e.slots, follow)
 	if d.Action == route.Serve || d.Action == route.Wait || d.Action == route.Moved && e.outdated(t, d) {
 		return true

@@ -61,6 +61,7 @@ func init() {
 		}
 	}
 	commands = redis.NewTable(rows...)
+	redis.BindAll(commands)
 	for name, rule := range secretsOf {
 		secretRules[commands.Named([]byte(name))] = rule
 	}
@@ -105,7 +106,16 @@ const (
 
 	adminNow = ofSession | redis.FlagAdmin
 	slow     = anytime | redis.FlagAdmin
+	ofScript = redis.FlagNoScript | redis.FlagStale | redis.FlagSkipMonitor | redis.FlagNoMandatoryKeys |
+		redis.FlagMovableKeys
 )
+
+// scriptKeys says where the keys of a script are.
+func scriptKeys(flags ...string) []redis.KeySpec {
+	what := map[string]string{"RW": "RW and UPDATE", "RO": "RO and ACCESS"}[flags[0]]
+	return []redis.KeySpec{{First: 2, Step: 1, Counted: true, Flags: flags,
+		Notes: "We cannot tell how the keys will be used so we assume the worst, " + what}}
+}
 
 // ownRows lists the server's own rows. What they say of a command is what redis-server 7.0.15 says, or 7.2 for CLIENT
 // SETINFO and CLIENT NO-TOUCH; the wording of summaries is ours.
@@ -153,6 +163,49 @@ func ownRows() []*redis.Command {
 		{Name: "unwatch", Arity: 1, Flags: inTransaction,
 			Doc: doc("Watches no keys any more.", "2.2.0", "transactions", "O(1)"),
 			How: redis.HowSession, Run: runner(runUnwatch)},
+		{Name: "eval", Arity: -3, Flags: ofScript | redis.FlagMayReplicate, Keys: scriptKeys("RW", "access", "update"),
+			Doc: doc("Runs a script in Lua at one instant.", "2.6.0", "scripting",
+				"Depends on the script that is executed."),
+			How: redis.HowScript},
+		{Name: "evalsha", Arity: -3, Flags: ofScript | redis.FlagMayReplicate, Keys: scriptKeys("RW", "access", "update"),
+			Doc: doc("Runs a script that has been loaded, by the SHA1 of its text.", "2.6.0", "scripting",
+				"Depends on the script that is executed."),
+			How: redis.HowScript},
+		{Name: "eval_ro", Arity: -3, Flags: ofScript | redis.FlagReadonly, Keys: scriptKeys("RO", "access"),
+			Doc: doc("Runs a script in Lua that only reads.", "7.0.0", "scripting",
+				"Depends on the script that is executed."),
+			How: redis.HowScript},
+		{Name: "evalsha_ro", Arity: -3, Flags: ofScript | redis.FlagReadonly, Keys: scriptKeys("RO", "access"),
+			Doc: doc("Runs a loaded script that only reads, by the SHA1 of its text.", "7.0.0", "scripting",
+				"Depends on the script that is executed."),
+			How: redis.HowScript},
+		{Name: "script", Arity: -2,
+			Doc: doc("Commands about scripts.", "2.6.0", "scripting", "Depends on subcommand."),
+			Sub: []*redis.Command{
+				{Name: "exists", Arity: -3, Flags: redis.FlagNoScript,
+					Tips: []string{"request_policy:all_shards", "response_policy:agg_logical_and"},
+					Doc: doc("Tells which scripts are loaded, by the SHA1 of their texts.", "2.6.0", "",
+						"O(N) with N being the number of scripts to check (so checking a single script is an O(1) "+
+							"operation)."),
+					How: redis.HowOwn, Run: runner(runScriptExists)},
+				{Name: "flush", Arity: -2, Flags: redis.FlagNoScript, Tips: everyNode,
+					Doc: doc("Forgets all scripts.", "2.6.0", "", "O(N) with N being the number of scripts in cache"),
+					How: redis.HowOwn, Run: runner(runScriptFlush)},
+				{Name: "kill", Arity: 2, Flags: redis.FlagNoScript | redis.FlagAllowBusy,
+					Tips: []string{"request_policy:all_shards", "response_policy:one_succeeded"},
+					Doc:  doc("Ends the scripts of this port's clients that only read.", "2.6.0", "", "O(1)"),
+					How:  redis.HowOwn, Run: runner(runScriptKill)},
+				{Name: "debug", Arity: 3, Flags: redis.FlagNoScript,
+					Doc: doc("Is refused, but for NO: there is no debugger.", "3.2.0", "", "O(1)"),
+					How: redis.HowOwn, Run: runner(runScriptDebug)},
+				{Name: "load", Arity: 3, Flags: redis.FlagNoScript | redis.FlagStale, Tips: everyNode,
+					Doc: doc("Loads a script and returns the SHA1 of its text.", "2.6.0", "",
+						"O(N) with N being the length in bytes of the script body."),
+					How: redis.HowOwn, Run: runner(runScriptLoad)},
+				{Name: "help", Arity: 2, Flags: anytime,
+					Doc: doc("Lists the subcommands.", "5.0.0", "", "O(1)"),
+					How: redis.HowOwn, Run: runner(runHelp)},
+			}},
 		{Name: "hello", Arity: -1, Flags: greeting,
 			Doc: doc("Says who the server is, and switches the protocol version.", "6.0.0", "connection", "O(1)"),
 			How: redis.HowSession, Run: runner(runHello)},
@@ -414,6 +467,14 @@ func ownRows() []*redis.Command {
 			Doc: doc("Announces a command that follows an ASK redirection.", "3.0.0", "cluster", "O(1)"),
 			How: redis.HowSession, Run: inCluster(runAsking)},
 	}
+}
+
+// call is what a region runs of the command.
+func (cmd *command) call() redis.Call {
+	if cmd.script != nil {
+		return *cmd.script
+	}
+	return redis.Call{Command: cmd.runs(), Args: cmd.args}
 }
 
 // runs returns the row whose function runs the command: its own, or the one that reads in its place.

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"neokv.dev/neokv/internal/engine"
+	"neokv.dev/neokv/internal/lua"
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/route"
@@ -55,6 +56,9 @@ type node interface {
 	Changed() <-chan struct{}
 	Outdated(topology.Slot, *route.LedRegion) bool
 	Replica(topology.StoreID, topology.RegionID) replica
+	Scripts() *lua.Scripts
+	LoadScript(x *lua.Script, stay bool)
+	FindScript(sha string) *lua.Script
 }
 
 // replica is what an executor does with a region.Replica. Await waits for what was proposed: see Pending.WaitUnless.
@@ -122,6 +126,8 @@ type executor struct {
 	readStore  atomic.Uint32 // the store that it reads from at this moment, 0 for none
 	readRegion atomic.Int64  // the region that it reads, or read last
 	began      atomic.Int64  // since when, since the server started
+
+	scripting scripting
 
 	tap   schedule.SlotTap
 	timer *time.Timer

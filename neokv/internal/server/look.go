@@ -34,6 +34,9 @@ func (e *executor) look() error {
 		return errGone
 	default:
 	}
+	if e.scripting.kill.Load() {
+		return errKilled
+	}
 	now := time.Now()
 	if e.timed != e.work.Calls {
 		e.timed, e.begun, e.peeked = e.work.Calls, now, now

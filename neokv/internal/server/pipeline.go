@@ -18,11 +18,28 @@ type command struct {
 	rejected bool
 	executed bool // it was EXEC, and its reply has no part that is kept back
 	args     [][]byte
+	script   *redis.Call // what a region runs of EVAL, once it is known
+	reply    []byte      // inside a transaction: what the server answers in place of the region
 }
 
 // joins reports whether the command can run together with others that run as the given one does.
 func (cmd *command) joins(how redis.How) bool {
 	return cmd.how == how && (how == redis.HowWrite || how == redis.HowRead && !cmd.cut)
+}
+
+// together returns how many commands run together with the first, which does so, itself included.
+func (e *executor) together(cmds []command) (n int) {
+	how := cmds[0].how
+	limit := e.limit(how)
+	for n = 1; n < limit && n < len(cmds); n++ {
+		if cmds[n].how == redis.HowScript {
+			e.ready(&cmds[n], true)
+		}
+		if !cmds[n].joins(how) {
+			break
+		}
+	}
+	return n
 }
 
 // serve answers pipelines until the connection ends. The caller closes it.
@@ -151,13 +168,16 @@ func (c *conn) run() {
 // runNext runs the next command of the pipeline, or as many as run together. It returns how many.
 func (c *conn) runNext(cmds []command) (n int) {
 	start := len(c.out.Buf)
+	if cmds[0].how == redis.HowScript {
+		c.exec.work.Begin()
+		if is := c.exec.ready(&cmds[0], false); is != isReady {
+			c.answered(&cmds[0], start, is == hasRun)
+			return 1
+		}
+	}
 	switch how := cmds[0].how; {
 	case cmds[0].joins(how):
-		n, limit := 1, c.exec.limit(how)
-		for n < limit && n < len(cmds) && cmds[n].joins(how) {
-			n++
-		}
-		return c.exec.runTogether(cmds[:n], how)
+		return c.exec.runTogether(cmds[:c.exec.together(cmds)], how)
 	case how == redis.HowRead || how == redis.HowEverywhere:
 		c.exec.work.Begin()
 		c.exec.runWide(&cmds[0])

@@ -46,6 +46,8 @@ func (e *executor) limit(how redis.How) int {
 // runTogether runs reads or writes of the pipeline and appends their replies in order. Writes that concern several
 // regions are cut. It returns how many commands it has run: of reads with large replies not all, but at least one.
 func (e *executor) runTogether(cmds []command, how redis.How) (ran int) {
+	e.scripting.begin(cmds, how)
+	defer e.scripting.end()
 	e.prepare(cmds, how)
 	if how == redis.HowRead {
 		e.exec(someReads)
@@ -97,18 +99,18 @@ func (e *executor) prepare(cmds []command, how redis.How) {
 
 // add adds a command of the pipeline as one task. Where follow is set, a replica that does not lead may read its keys.
 func (e *executor) add(cmd *command, follow bool) {
-	t := task{call: redis.Call{Command: cmd.runs(), Args: cmd.args}}
-	e.positions = t.call.Command.AppendKeys(e.positions[:0], cmd.args)
+	t := task{call: cmd.call()}
+	e.positions = t.call.Command.AppendKeys(e.positions[:0], t.call.Args)
 	t.follow = follow && len(e.positions) > 0
 	switch len(e.positions) {
-	case 0: // a wrong number of keys: the command fails in any region
+	case 0: // a wrong number of keys: the command fails in any region. Or a script without keys
 		t.slot = e.anySlot()
 	case 1:
-		t.slot = topology.SlotOf(cmd.args[e.positions[0]])
+		t.slot = topology.SlotOf(t.call.Args[e.positions[0]])
 	default:
 		n := len(e.slots)
 		for _, p := range e.positions {
-			e.slots = append(e.slots, topology.SlotOf(cmd.args[p]))
+			e.slots = append(e.slots, topology.SlotOf(t.call.Args[p]))
 		}
 		t.slots = e.slots[n:len(e.slots):len(e.slots)]
 		t.slot = t.slots[0]
@@ -313,7 +315,7 @@ func (e *executor) partFor(t *route.Table, d route.Decision) *part {
 	p.region, p.id, p.slot, p.store, p.replica = d.Index, r.ID, r.Slots.First, at, replica
 	p.follow, p.tasks = d.Follow, p.tasks[:0]
 	p.run.Out.Proto, p.run.Out.More, p.run.Out.Room = e.out.Proto, e.out.More, freeRoom
-	p.run.Work, p.run.Within = &e.work, e.alone
+	p.run.Work, p.run.Within, p.run.ScriptLimits = &e.work, e.alone, e.scriptLimits()
 	p.run.Version = r.Version // the region refuses the run if it has other bounds than the table says
 	p.pending.Index, p.pending.Watches = 0, nil
 	return p

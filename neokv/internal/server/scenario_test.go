@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"neokv.dev/neokv/internal/lua"
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/route"
@@ -83,6 +84,8 @@ type scenario struct {
 	answers  map[topology.RegionID][]answer
 	waiting  map[*region.Pending]chan struct{}
 	indexes  map[topology.RegionID]uint64
+
+	scripts, elsewhere lua.Scripts // loaded here, and at other stores
 }
 
 // answer is what a region does with the next run that it is handed.
@@ -236,6 +239,12 @@ func (x *scenario) do(line string) (err error) {
 			}
 		})
 		return err
+	case "elsewhere": // a script that another store has
+		s, err := lua.Compile(rest)
+		if err == nil {
+			x.elsewhere.Add(s, true)
+		}
+		return err
 	case "run":
 		return x.run(rest)
 	default:
@@ -287,7 +296,7 @@ func (x *scenario) run(pipeline string) error {
 	e := &x.e
 	var cmds []command
 	for call := range strings.SplitSeq(pipeline, " | ") {
-		words := strings.Fields(call)
+		words := wordsOf(call)
 		row := commands.Lookup([]byte(words[0]))
 		if row == nil {
 			return fmt.Errorf("no command %s", words[0])
@@ -302,14 +311,17 @@ func (x *scenario) run(pipeline string) error {
 		if len(x.reply.Buf) >= flushBytes {
 			x.reply.Buf = x.reply.Buf[:0]
 		}
-		how, n := cmds[i].how, 1
-		if cmds[i].joins(how) {
-			for n < e.limit(how) && i+n < len(cmds) && cmds[i+n].joins(how) {
-				n++
+		n, start := 1, len(x.reply.Buf)
+		if cmds[i].how == redis.HowScript {
+			if is := e.ready(&cmds[i], false); is != isReady {
+				x.answered(&cmds[i], start, is == hasRun)
+				i++
+				continue
 			}
-			n = e.runTogether(cmds[i:i+n], how)
+		}
+		if how := cmds[i].how; cmds[i].joins(how) {
+			n = e.runTogether(cmds[i:i+e.together(cmds[i:])], how)
 		} else {
-			start := len(x.reply.Buf)
 			e.work.Begin()
 			e.runWide(&cmds[i])
 			x.answered(&cmds[i], start, true)
@@ -318,6 +330,24 @@ func (x *scenario) run(pipeline string) error {
 		i += n
 	}
 	return nil
+}
+
+// oneLiner is the reverse of what wordsOf does with line ends.
+var oneLiner = strings.NewReplacer("\n", `\n`)
+
+// wordsOf splits a call at its spaces, but for those between single quotes. sha(TEXT) is the SHA1 of a text.
+func wordsOf(call string) (words []string) {
+	for i, part := range strings.Split(call, "'") {
+		part = strings.ReplaceAll(part, `\n`, "\n")
+		if i%2 == 0 {
+			words = append(words, strings.Fields(part)...)
+		} else if n := len(words) - 1; n >= 0 && words[n] == "sha" {
+			words[n] = lua.SHA1(part)
+		} else {
+			words = append(words, part)
+		}
+	}
+	return words
 }
 
 // say writes a line of the output, with the time since the pipeline has arrived.
@@ -335,7 +365,7 @@ func (x *scenario) answered(cmd *command, start int, made bool) {
 	if !made {
 		reply += " (did not run, or nobody knows)"
 	}
-	x.say("%s => %s", joinArgs(cmd.args), reply)
+	x.say("%s => %s", oneLiner.Replace(joinArgs(cmd.args)), reply)
 }
 
 func (x *scenario) wrote(r topology.RegionID, w lastWrite) {
@@ -369,6 +399,18 @@ func (x *scenario) Outdated(topology.Slot, *route.LedRegion) bool {
 	return x.outdated
 }
 
+func (x *scenario) Scripts() *lua.Scripts               { return &x.scripts }
+func (x *scenario) LoadScript(s *lua.Script, stay bool) { x.scripts.Add(s, stay) }
+
+func (x *scenario) FindScript(sha string) *lua.Script {
+	x.say("other stores are asked for the script %.8s", sha)
+	s := x.elsewhere.Get(sha)
+	if s != nil {
+		x.scripts.Add(s, false)
+	}
+	return s
+}
+
 func (x *scenario) Replica(s topology.StoreID, r topology.RegionID) replica {
 	here := fakeReplica{x, s, r}
 	if slices.Contains(x.absent, here) || x.e.self != 0 && s != x.e.self {
@@ -399,7 +441,7 @@ func (r fakeReplica) take(how string, run *redis.Run) answer {
 	for i, c := range run.Calls {
 		calls[i] = joinArgs(c.Args)
 	}
-	r.x.say("region %d at store %d %s: %s", r.id, r.store, how, strings.Join(calls, " | "))
+	r.x.say("region %d at store %d %s: %s", r.id, r.store, how, oneLiner.Replace(strings.Join(calls, " | ")))
 	r.x.mu.Lock()
 	defer r.x.mu.Unlock()
 	if t := r.x.table.ByID(r.id); t == nil || t.Version != run.Version {

@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"neokv.dev/neokv/internal/lua"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/topology"
@@ -59,6 +60,15 @@ type Node interface {
 	// Settle waits until the replicas have applied what the leaders have, has stores write their memtables and compact
 	// L0, and waits until no compaction is due.
 	Settle(ctx context.Context) error
+	// Scripts are the scripts that were loaded here.
+	Scripts() *lua.Scripts
+	// LoadScript loads a script. It stays, or is there as long as there is room.
+	LoadScript(x *lua.Script, stay bool)
+	// FindScript looks elsewhere for a script by its SHA1 in lower case, and keeps it. It returns nil if it finds none,
+	// after half a second at most.
+	FindScript(sha string) *lua.Script
+	// FlushScripts forgets all scripts.
+	FlushScripts()
 	// SetActiveExpire switches the background deletion of expired keys on or off.
 	SetActiveExpire(on bool)
 }

@@ -18,6 +18,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"neokv.dev/neokv/internal/lua"
 	"neokv.dev/neokv/internal/memconn"
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/redis/redistest"
@@ -56,6 +57,7 @@ type fakeNode struct {
 	compare    func(topology.RegionID) (region.Comparison, error)
 	settled    error
 	info       []Section
+	scripts    lua.Scripts
 }
 
 var fixedTable = testTable()
@@ -101,8 +103,12 @@ func (n *fakeNode) Compare(_ context.Context, r topology.RegionID) (region.Compa
 	return n.compare(r)
 }
 
-func (n *fakeNode) SetActiveExpire(bool)         {}
-func (n *fakeNode) Settle(context.Context) error { return n.settled }
+func (n *fakeNode) Scripts() *lua.Scripts               { return &n.scripts }
+func (n *fakeNode) LoadScript(x *lua.Script, stay bool) { n.scripts.Add(x, stay) }
+func (n *fakeNode) FindScript(string) *lua.Script       { return nil }
+func (n *fakeNode) FlushScripts()                       { n.scripts.Flush() }
+func (n *fakeNode) SetActiveExpire(bool)                {}
+func (n *fakeNode) Settle(context.Context) error        { return n.settled }
 
 // testAddr is the address that the tests' servers listen at.
 type testAddr struct{}

@@ -110,7 +110,7 @@ func (s *Session) Step(c *Command, password bool) Step {
 		return Step{}
 	case password && s.state&known == 0 && c.Row.Flags&redis.FlagNoAuth == 0:
 		return s.refuse(c, redis.ErrNoAuth)
-	case s.state&monitor != 0 && c.Row.Flags&(redis.FlagWrite|redis.FlagReadonly) != 0:
+	case s.state&monitor != 0 && c.Row.Flags&(redis.FlagWrite|redis.FlagReadonly|redis.FlagMayReplicate) != 0:
 		return s.refuse(c, errMonitor)
 	}
 	switch c.Row.FullName() {

@@ -40,6 +40,8 @@ type message struct {
 	Allocate int `json:"allocate,omitempty"`
 	// Checksum asks for a replica's checksum, or for an entry that has all replicas make one.
 	Checksum *checksumCall `json:"checksum,omitempty"`
+	// Script asks for the script of this SHA1; the answer is a scriptAnswer.
+	Script string `json:"script,omitempty"`
 }
 
 // heartbeatAnswer is the answer to a heartbeat.
@@ -283,6 +285,8 @@ func (s *Store) handle(ctx context.Context, from topology.StoreID, request []byt
 		return json.Marshal(a)
 	case m.Checksum != nil:
 		return s.answerChecksum(ctx, *m.Checksum)
+	case m.Script != "":
+		return json.Marshal(s.answerScript(m.Script))
 	case m.Beat != nil:
 		a := heartbeatAnswer{Leader: s.metaLead()}
 		if a.Leader == s.o.ID {

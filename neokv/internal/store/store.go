@@ -23,6 +23,7 @@ import (
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/janitor"
 	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/lua"
 	"neokv.dev/neokv/internal/meta"
 	"neokv.dev/neokv/internal/raftlog"
 	"neokv.dev/neokv/internal/redis"
@@ -104,6 +105,8 @@ type Store struct {
 	endpoint *transport.Endpoint
 	host     *dragonboat.NodeHost
 	group    atomic.Pointer[meta.Group] // nil if the store has no replica of meta
+
+	scripts lua.Scripts
 
 	metaLeader atomic.Uint64 // the store that leads meta as this store's replica of meta knows, 0 if it knows none
 

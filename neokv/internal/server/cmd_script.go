@@ -1,0 +1,292 @@
+package server
+
+import (
+	"bytes"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"neokv.dev/neokv/internal/lua"
+	"neokv.dev/neokv/internal/redis"
+)
+
+// This file has scripts: EVAL, EVALSHA, their _RO forms, and SCRIPT. The server finds the script's text and compiles it;
+// a region runs it as a call of redis.Script or redis.ScriptRead. When it is a command's turn, ready makes that call of
+// it. From then on the command is a read or a write like others: it shares batches with them.
+
+// Errors of redis-server 7.0.15.
+const (
+	errNoScript     = "NOSCRIPT No matching script. Please use EVAL."
+	errNegativeKeys = "ERR Number of keys can't be negative"
+	errTooManyKeys  = "ERR Number of keys can't be greater than number of args"
+	errWritesInRO   = "ERR Can not execute a script with write flag using *_ro command."
+	errNotInCluster = "ERR Can not run script on cluster, 'no-cluster' flag is set."
+	errNotBusy      = "NOTBUSY No scripts in execution right now."
+	errUnkillable   = "UNKILLABLE Sorry the script already executed write commands against the dataset. You can " +
+		"either wait the script termination or kill the server in a hard way using the SHUTDOWN NOSAVE command."
+	errFlushMode = "ERR SCRIPT FLUSH only support SYNC|ASYNC option"
+	errDebugMode = "ERR Use SCRIPT DEBUG YES/SYNC/NO"
+	errKilled    = redis.Refusal("ERR Script killed by user with SCRIPT KILL...")
+)
+
+const (
+	errLongScript = "ERR the script is longer than 1 MiB"
+	errNoDebugger = "ERR there is no debugger for scripts here: redis.log writes to the log of the store"
+)
+
+// The positions of EVAL's arguments.
+const (
+	evalText = 1 + iota
+	evalNumKeys
+	evalKeys
+)
+
+// readiness is what ready has made of a command.
+type readiness byte
+
+const (
+	isReady   readiness = iota
+	isLater             // it takes a while to find the script
+	hasRun              // it has run, or could not: the reply is the command's
+	isRefused           // it must not run here: the reply says why
+)
+
+// anyScript takes the place of one that a stand-in does not know: the stand-in redirects its client.
+var anyScript, _ = lua.Compile("")
+
+// ready makes a call of a command that runs a script. With quick set it does so only if the script is known here; else
+// it appends the reply of a command that is not to be called.
+func (e *executor) ready(cmd *command, quick bool) readiness {
+	x, arg := (*lua.Script)(nil), cmd.args[evalText]
+	bySHA := strings.HasPrefix(cmd.row.Name, "evalsha")
+	switch {
+	case !bySHA:
+		x = e.node.Scripts().Get(lua.SHA1(string(arg)))
+	case len(arg) == lua.SHALength:
+		x = e.node.Scripts().Get(string(arg))
+	}
+	n, wrong := numKeys(cmd.args)
+	switch {
+	case quick && x == nil:
+		return isLater
+	case wrong != "" && (!bySHA || len(arg) == lua.SHALength):
+		return e.says(hasRun, wrong, quick)
+	case x == nil && bySHA && n > 0 && e.standIn:
+		x = anyScript
+	case x == nil:
+		if n > 0 && !e.serves(cmd) {
+			return isRefused
+		}
+		var why string
+		if x, why = e.findScript(arg, bySHA); x == nil {
+			return e.says(hasRun, why, quick)
+		}
+	}
+	flags := redis.ScriptFlags(0)
+	readOnly := strings.HasSuffix(cmd.row.Name, "_ro")
+	switch {
+	case readOnly && x.Flags&lua.Shebang != 0 && x.Flags&lua.NoWrites == 0:
+		return e.says(hasRun, errWritesInRO, quick)
+	case x.Flags&lua.NoCluster != 0 && !e.proxy():
+		return e.says(hasRun, errNotInCluster, quick)
+	}
+	if readOnly || x.Flags&lua.NoWrites != 0 {
+		flags |= redis.ScriptReadOnly
+	}
+	if e.proxy() || x.Flags&lua.AllowCrossSlotKeys != 0 {
+		flags |= redis.ScriptCrossSlots
+	}
+	var first []byte
+	if n == 0 {
+		if quick {
+			return isLater
+		}
+		touched := false
+		first, touched = redis.FirstKey(x, flags, cmd.args[evalNumKeys:], e.scriptLimits(),
+			uint64(time.Now().UnixMilli()), nil, e.out)
+		if !touched {
+			return hasRun
+		}
+	}
+	text := arg
+	if bySHA {
+		text = []byte(x.Text)
+	}
+	call := redis.NewScriptCall(flags, text, first, cmd.args[evalNumKeys:])
+	cmd.script, cmd.how = &call, call.Command.How
+	return isReady
+}
+
+// says answers a command, unless nobody asked for more than whether it is ready.
+func (e *executor) says(what readiness, line string, quick bool) readiness {
+	if quick {
+		return isLater
+	}
+	e.out.Error(line)
+	return what
+}
+
+// numKeys returns how many keys a call of EVAL declares, or the error of a number that is wrong.
+func numKeys(args [][]byte) (n int64, wrong string) {
+	n, ok := redis.ParseInt(args[evalNumKeys])
+	switch {
+	case !ok:
+		return 0, redis.ErrNotInteger
+	case n > int64(len(args)-evalKeys):
+		return 0, errTooManyKeys
+	case n < 0:
+		return 0, errNegativeKeys
+	}
+	return n, ""
+}
+
+func (e *executor) scriptLimits() redis.ScriptLimits {
+	return redis.ScriptLimits{Steps: e.knobs.ScriptSteps, Bytes: int(e.knobs.ScriptBytes), Calls: e.knobs.ScriptCalls}
+}
+
+// findScript finds a script that was not loaded here, by its text or its SHA1. If there is none, why is the error.
+func (e *executor) findScript(arg []byte, bySHA bool) (x *lua.Script, why string) {
+	if !bySHA {
+		return e.loadScript(arg, false)
+	}
+	if len(arg) == lua.SHALength {
+		x = e.node.FindScript(string(bytes.ToLower(arg)))
+	}
+	if x == nil {
+		return nil, errNoScript
+	}
+	return x, ""
+}
+
+// loadScript compiles a script and loads it.
+func (e *executor) loadScript(text []byte, stay bool) (x *lua.Script, why string) {
+	if len(text) > lua.MaxText {
+		return nil, errLongScript
+	}
+	x, err := lua.Compile(string(text))
+	if err != nil {
+		line, _, _ := strings.Cut(err.Error(), "\x00") // as C would have it
+		return nil, "ERR " + strings.NewReplacer("\r", " ", "\n", " ").Replace(line)
+	}
+	e.node.LoadScript(x, stay)
+	return x, ""
+}
+
+// readyInside makes calls of the queued commands of a transaction, or has their replies ready. A script that is loaded
+// inside of the transaction is there for the commands behind it, as in Redis.
+func (e *executor) readyInside(cmds []command) {
+	for i := range cmds {
+		switch cmd := &cmds[i]; {
+		case cmd.how == redis.HowScript:
+			start := len(e.out.Buf)
+			if e.ready(cmd, false) != isReady {
+				cmd.reply = bytes.Clone(e.out.Buf[start:])
+				e.out.Buf = e.out.Buf[:start]
+			}
+		case cmd.row != nil && cmd.row.Name == "load" && cmd.how != redis.HowNot:
+			e.loadScript(cmd.args[2], true)
+		}
+	}
+}
+
+// The scripts that a batch of the executor has.
+const (
+	noScripts = iota
+	readingScripts
+	writingScripts
+)
+
+// scripting is what SCRIPT KILL knows of an executor.
+type scripting struct {
+	now  atomic.Int32 // noScripts, readingScripts or writingScripts
+	kill atomic.Bool
+}
+
+// begin notes what a batch has.
+func (s *scripting) begin(cmds []command, how redis.How) {
+	for i := range cmds {
+		if cmds[i].script != nil {
+			s.kill.Store(false)
+			if s.now.Store(writingScripts); how == redis.HowRead {
+				s.now.Store(readingScripts)
+			}
+			return
+		}
+	}
+}
+
+func (s *scripting) end() {
+	if s.now.Load() != noScripts {
+		s.now.Store(noScripts)
+		s.kill.Store(false)
+	}
+}
+
+func runScriptLoad(c *conn, args [][]byte) {
+	x, why := c.exec.loadScript(args[2], true)
+	if x == nil {
+		c.out.Error(why)
+		return
+	}
+	c.out.BulkString(x.SHA)
+}
+
+func runScriptExists(c *conn, args [][]byte) {
+	all := c.s.o.Node.Scripts()
+	c.out.Array(len(args) - 2)
+	for _, sha := range args[2:] {
+		if !c.exec.work.Spend(1) {
+			return
+		}
+		if len(sha) == lua.SHALength && all.Has(string(sha)) {
+			c.out.Int(1)
+		} else {
+			c.out.Int(0)
+		}
+	}
+}
+
+// runScriptFlush forgets the scripts at once, whichever mode is asked for.
+func runScriptFlush(c *conn, args [][]byte) {
+	if len(args) > 3 || len(args) == 3 && !redis.IsOption(args[2], "sync") && !redis.IsOption(args[2], "async") {
+		c.out.Error(errFlushMode)
+		return
+	}
+	c.s.o.Node.FlushScripts()
+	c.out.OK()
+}
+
+// runScriptKill ends the scripts of this port's clients that only read. No others can be ended: all replicas run them.
+func runScriptKill(c *conn, args [][]byte) {
+	reading, writing := 0, 0
+	c.s.mu.Lock()
+	for x := range c.s.connections() {
+		switch s := &x.exec.scripting; s.now.Load() {
+		case readingScripts:
+			s.kill.Store(true)
+			reading++
+		case writingScripts:
+			writing++
+		}
+	}
+	c.s.mu.Unlock()
+	switch {
+	case reading > 0:
+		c.out.OK()
+	case writing > 0:
+		c.out.Error(errUnkillable)
+	default:
+		c.out.Error(errNotBusy)
+	}
+}
+
+func runScriptDebug(c *conn, args [][]byte) {
+	switch mode := args[2]; {
+	case redis.IsOption(mode, "no"):
+		c.out.OK()
+	case redis.IsOption(mode, "yes"), redis.IsOption(mode, "sync"):
+		c.out.Error(errNoDebugger)
+	default:
+		c.out.Error(errDebugMode)
+	}
+}
