@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -239,6 +240,110 @@ func TestCallsAreCountedLikeRedis(t *testing.T) {
 		if !slices.Contains(want, line) {
 			t.Errorf("Redis has no %s", line)
 		}
+	}
+}
+
+// TestTransactionsAreShownLikeRedis compares what MONITOR, SLOWLOG and INFO tell of transactions.
+func TestTransactionsAreShownLikeRedis(t *testing.T) {
+	skipInRaceBuild(t)
+	one := settings.Default()
+	one.Cluster.Regions = 1
+	cluster := start(t, Config{InMemory: true, Settings: &one})
+	varies := regexp.MustCompile(`^\d+\.\d{6} \[0 \S+\] `)
+	shown := func(dial func() (net.Conn, error)) (all []string) {
+		connect := func() (ask func(call string) redistest.ReplyValue, next func() redistest.ReplyValue) {
+			c, err := dial()
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { c.Close() })
+			if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+				t.Fatal(err)
+			}
+			r := bufio.NewReader(c)
+			next = func() redistest.ReplyValue {
+				v, err := redistest.Read(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return v
+			}
+			return func(call string) redistest.ReplyValue {
+				if _, err := fmt.Fprintf(c, "%s\r\n", call); err != nil {
+					t.Fatal(err)
+				}
+				return next()
+			}, next
+		}
+		admin, _ := connect()
+		watch, line := connect()
+		admin("CONFIG SET slowlog-log-slower-than 0")
+		watch("MONITOR")
+		for _, session := range [][]string{
+			{"MULTI", "SET a 1", "GET a", "EXEC"},
+			{"MULTI", "SET a 1", "DISCARD"},
+			{"WATCH a", "UNWATCH", "EXEC", "DISCARD"},
+			{"MULTI", "NOPE", "SET a 1", "EXEC"},
+			{"MULTI", "MULTI", "WATCH a", "EXEC"},
+			{"WATCH a", "SET a 2", "MULTI", "GET a", "EXEC"},
+			{"SET s x", "MULTI", "INCR s", "LPUSH s y", "PING", "EXEC"},
+			{"MULTI", "GET", "EXEC", "EXEC"},
+			{"EXEC a", "MULTI", "EXEC a", "EXEC"},
+			{"MULTI a", "WATCH", "DISCARD a", "UNWATCH a"},
+			{"MULTI", "AUTH default x", "CONFIG GET save", "CLIENT SETNAME me", "EXEC"},
+			{"MULTI", "DEBUG x", "GET a", "EXEC"},
+			{"MULTI", "EXEC"},
+			{"MULTI", "GET a", "RESET", "EXEC"},
+		} {
+			admin("SLOWLOG RESET")
+			admin("CONFIG RESETSTAT")
+			ask, _ := connect()
+			for _, call := range session {
+				ask(call)
+			}
+			ask("ECHO that-end")
+			name := strings.Join(session, "; ")
+			for text := ""; !strings.Contains(text, "that-end"); {
+				text = varies.ReplaceAllString(string(line().Text), "")
+				all = append(all, name+": MONITOR "+text)
+			}
+			for _, call := range admin("SLOWLOG GET").Items {
+				text := name + ": SLOWLOG"
+				for _, arg := range call.Items[3].Items {
+					text += " " + string(arg.Text)
+				}
+				all = append(all, text)
+			}
+			for stat := range strings.Lines(string(admin("INFO commandstats").Text)) {
+				what, stats, _ := strings.Cut(strings.TrimSpace(stat), ":")
+				for _, n := range strings.Split(stats, ",") {
+					if !strings.HasPrefix(n, "usec") {
+						what += " " + n
+					}
+				}
+				all = append(all, name+": INFO "+what)
+			}
+			for stat := range strings.Lines(string(admin("INFO errorstats").Text)) {
+				all = append(all, name+": INFO "+strings.TrimSpace(stat))
+			}
+		}
+		slices.Sort(all)
+		return all
+	}
+	want := shown(redisServer(t, false))
+	got := shown(func() (net.Conn, error) { return net.Dial("tcp", cluster.ProxyAddr()) })
+	for _, line := range want {
+		if !slices.Contains(got, line) {
+			t.Errorf("missing: %s", line)
+		}
+	}
+	for _, line := range got {
+		if !slices.Contains(want, line) {
+			t.Errorf("Redis has no %s", line)
+		}
+	}
+	if len(want) != len(got) {
+		t.Errorf("%d lines, want %d", len(got), len(want))
 	}
 }
 

@@ -166,7 +166,9 @@ func (c *conn) replicated(ctx context.Context, regions []writtenRegion, enough i
 // holds up this connection alone, and SET-ACTIVE-EXPIRE, which changes nothing that a client sees.
 func runDebug(c *conn, args [][]byte) {
 	switch {
-	case len(args) == 3 && redis.IsOption(args[1], "sleep"):
+	case !debugAllowed(args):
+		c.out.Error(errDebug)
+	case redis.IsOption(args[1], "sleep"):
 		seconds, err := strconv.ParseFloat(string(args[2]), 64)
 		if err != nil || math.IsNaN(seconds) {
 			seconds = 0 // as C's strtod
@@ -175,14 +177,16 @@ func runDebug(c *conn, args [][]byte) {
 			c.linger(after(int64(min(seconds*1000, math.MaxInt32))))
 		}
 		c.out.OK()
-	case len(args) == 3 && redis.IsOption(args[1], "set-active-expire"):
+	default:
 		if on, err := strconv.Atoi(string(args[2])); err == nil {
 			c.s.o.Node.SetActiveExpire(on != 0)
 		}
 		c.out.OK()
-	default:
-		c.out.Error(errDebug)
 	}
+}
+
+func debugAllowed(args [][]byte) bool {
+	return len(args) == 3 && (redis.IsOption(args[1], "sleep") || redis.IsOption(args[1], "set-active-expire"))
 }
 
 // comparedAtOnce is how many regions one command compares at the same time.

@@ -73,11 +73,12 @@ func (s *monitors) change(to func([]*conn) []*conn) {
 	s.all.Store(&all)
 }
 
-// show sends the commands that ran to the monitors, except those that only administrators should see.
+// show sends the commands that ran to the monitors, except those that only administrators should see. An EXEC that did
+// not run is shown, too: it ends the transaction.
 func (c *conn) show(all []*conn, cmds []command, now time.Time) {
 	for i := range cmds {
 		cmd := &cmds[i]
-		if cmd.rejected || cmd.row == nil || cmd.row.Flags&redis.FlagAdmin != 0 {
+		if cmd.row == nil || cmd.row.Flags&redis.FlagAdmin != 0 || cmd.rejected && cmd.row.Name != "exec" {
 			continue
 		}
 		line := c.monitorLine(cmd, now)

@@ -22,20 +22,32 @@ import (
 // region.ErrTooLarge.
 const maxQueueBytes = 128 << 20
 
-const errQueueFull = "ERR the commands of the transaction take more than 128 MiB of memory"
+const (
+	errNested      = "ERR MULTI calls can not be nested"
+	errWatchInside = "ERR WATCH inside MULTI is not allowed"
+	errNoExec      = "ERR EXEC without MULTI"
+	errNoDiscard   = "ERR DISCARD without MULTI"
+	errAborted     = "EXECABORT Transaction discarded because of previous errors."
+	errExecArity   = "EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command"
+	errQueueFull   = "ERR the commands of the transaction take more than 128 MiB of memory"
+)
 
 func runMulti(c *conn, args [][]byte) {
+	if c.session.Inside() {
+		c.out.Error(errNested)
+		return
+	}
 	c.session.Begin()
 	c.multi.Store(1)
 	c.out.OK()
 }
 
 // runExec answers EXEC where no transaction has begun. Else Step says Exec.
-func runExec(c *conn, args [][]byte) { c.out.Error(session.ErrNoExec) }
+func runExec(c *conn, args [][]byte) { c.out.Error(errNoExec) }
 
 func runDiscard(c *conn, args [][]byte) {
 	if !c.session.Inside() {
-		c.out.Error(session.ErrNoDiscard)
+		c.out.Error(errNoDiscard)
 		return
 	}
 	c.endTransaction()
@@ -48,6 +60,10 @@ func runUnwatch(c *conn, args [][]byte) {
 }
 
 func runWatch(c *conn, args [][]byte) {
+	if c.session.Inside() {
+		c.out.Error(errWatchInside)
+		return
+	}
 	size := region.WatchBytes(args[1:])
 	if c.watched.bytes+size > maxQueueBytes {
 		c.out.Error("ERR the watched keys take more than 128 MiB of memory")
@@ -103,6 +119,8 @@ func (c *conn) enqueue(cmd *command) {
 	start := len(c.out.Buf)
 	switch {
 	case !c.exec.serves(cmd):
+	case cmd.row.Name == "debug" && !debugAllowed(cmd.args):
+		c.out.Error(errDebug)
 	case c.session.Queued().Bytes > maxQueueBytes:
 		c.out.Error(errQueueFull)
 	default:
@@ -126,6 +144,11 @@ func (c *conn) execute(exec *command) {
 	start := len(c.out.Buf)
 	queued := c.session.Queued().Commands
 	defer c.endTransaction()
+	if c.session.Broken() {
+		c.out.Error(errAborted)
+		c.answered(exec, start, true)
+		return
+	}
 	if n := int64(len(queued)) * executeBytes; n > freeRoom && !c.hold(n) {
 		c.closing = true
 		return

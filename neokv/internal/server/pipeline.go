@@ -248,9 +248,9 @@ func (c *conn) runOwn(cmd *command) {
 			c.out.Buf, c.closing = c.out.Buf[:0], true
 		}
 	case !cmd.row.CheckArity(len(cmd.args)):
-		if cmd.row.Name == "exec" { // as a refused EXEC inside a transaction
-			c.unwatch()
-			c.out.Error(session.ErrExecArity)
+		if cmd.row.Name == "exec" {
+			c.endTransaction()
+			c.out.Error(errExecArity)
 		} else {
 			c.out.WrongArity(cmd.row)
 		}

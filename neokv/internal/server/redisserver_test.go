@@ -174,6 +174,8 @@ var everywhere = []string{
 		"COMMAND GETKEYSANDFLAGS lmpop 2 a b left\r\nCOMMAND GETKEYSANDFLAGS object encoding a\r\n",
 	"COMMAND INFO slowlog|get slowlog|len slowlog|reset slowlog|help latency|latest latency|history latency|graph " +
 		"latency|doctor latency|reset latency|histogram latency|help\r\n",
+	"COMMAND INFO multi exec discard watch unwatch\r\nCOMMAND GETKEYS watch a b\r\nCOMMAND GETKEYS multi\r\n" +
+		"COMMAND GETKEYSANDFLAGS watch a b\r\n",
 	"COMMAND INFO monitor role lastsave client|tracking client|trackinginfo client|getredir " +
 		"command|getkeysandflags\r\n",
 	"CONFIG GET slowlog-max*\r\nCONFIG GET slowlog-log*\r\nCONFIG GET latency-monitor*\r\n" +

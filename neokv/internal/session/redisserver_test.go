@@ -52,6 +52,8 @@ func TestStepsOfRedis(t *testing.T) {
 			switch {
 			case want == "queue":
 				want = "+QUEUED"
+			case want == "exec none":
+				want = "-EXECABORT Transaction discarded because of previous errors."
 			case strings.HasPrefix(want, "exec "):
 				want = "*" + strings.TrimPrefix(want, "exec ")
 			case want != "run":

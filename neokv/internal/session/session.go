@@ -48,8 +48,7 @@ func New(isKnown bool) Session {
 	return s
 }
 
-// Plain reports whether Step would answer Run to every command, but for an EXEC or DISCARD, which has no transaction to
-// end: ErrNoExec, ErrNoDiscard.
+// Plain reports whether Step would answer Run to every command.
 func (s *Session) Plain() bool { return s.state == known }
 
 // Together reports whether commands may run together after Step has said Run of the first. So they may in a plain session,
@@ -69,13 +68,14 @@ type Command struct {
 type Action byte
 
 const (
-	// Run: the command runs, or is answered with its error if it is not valid.
+	// Run: the command runs, or is answered with its error if it is not valid. An EXEC that is not valid ends the
+	// transaction.
 	Run Action = iota
 	// Refuse: the command does not run; the error Step.Error is the answer.
 	Refuse
 	// Enqueue: the command joins the transaction. The caller calls Queue, or Break if the command cannot run anyway.
 	Enqueue
-	// Exec: the queued commands run as one unit. The caller then calls End.
+	// Exec: the queued commands run as one unit, unless the transaction is Broken. The caller then calls End.
 	Exec
 )
 
@@ -87,14 +87,8 @@ type Step struct {
 
 // Errors of redis-server 7.0.15.
 const (
-	ErrNoExec      = "ERR EXEC without MULTI"
-	ErrNoDiscard   = "ERR DISCARD without MULTI"
-	ErrExecArity   = errAbortedBy + "wrong number of arguments for 'exec' command"
-	errNested      = "ERR MULTI calls can not be nested"
-	errWatchInside = "ERR WATCH inside MULTI is not allowed"
-	errAborted     = "EXECABORT Transaction discarded because of previous errors."
-	errAbortedBy   = "EXECABORT Transaction discarded because of: "
-	errMonitor     = "ERR Replica can't interact with the keyspace" // for Redis a monitor is a kind of replica
+	errAbortedBy = "EXECABORT Transaction discarded because of: "
+	errMonitor   = "ERR Replica can't interact with the keyspace" // for Redis a monitor is a kind of replica
 )
 
 // Step says what to do with the next command. password says that clients must give one.
@@ -102,11 +96,9 @@ func (s *Session) Step(c *Command, password bool) Step {
 	inside := s.state&multi != 0
 	switch {
 	case !c.Valid:
-		if c.Row != nil && c.Row.Name == "exec" {
-			s.End()
-			return Step{Refuse, ErrExecArity}
+		if c.Row == nil || c.Row.Name != "exec" {
+			s.Break()
 		}
-		s.Break()
 		return Step{}
 	case password && s.state&known == 0 && c.Row.Flags&redis.FlagNoAuth == 0:
 		return s.refuse(c, redis.ErrNoAuth)
@@ -114,28 +106,11 @@ func (s *Session) Step(c *Command, password bool) Step {
 		return s.refuse(c, errMonitor)
 	}
 	switch c.Row.FullName() {
-	case "multi":
-		if inside {
-			return Step{Refuse, errNested}
-		}
-	case "watch":
-		if inside {
-			return Step{Refuse, errWatchInside}
-		}
-	case "discard":
-		if !inside {
-			return Step{Refuse, ErrNoDiscard}
-		}
+	case "multi", "watch", "discard", "quit", "reset":
 	case "exec":
-		switch {
-		case !inside:
-			return Step{Refuse, ErrNoExec}
-		case s.state&broken != 0:
-			s.End()
-			return Step{Refuse, errAborted}
+		if inside {
+			return Step{Action: Exec}
 		}
-		return Step{Action: Exec}
-	case "quit", "reset":
 	default:
 		if inside {
 			return Step{Action: Enqueue}
@@ -161,6 +136,9 @@ func (s *Session) Break() {
 		s.queue.clear()
 	}
 }
+
+// Broken reports whether EXEC fails, since a command of the transaction could not be queued.
+func (s *Session) Broken() bool { return s.state&broken != 0 }
 
 // Begin begins a transaction: MULTI.
 func (s *Session) Begin() { s.state |= multi }

@@ -96,9 +96,15 @@ func step(s *Session, password, sent string) string {
 		s.Queue(c)
 		return "queue"
 	case Exec:
+		defer s.End()
+		if s.Broken() {
+			return "exec none"
+		}
 		n := len(s.Queued().Commands)
-		s.End()
 		return fmt.Sprint("exec ", n)
+	}
+	if !c.Valid && row != nil && row.Name == "exec" {
+		s.End()
 	}
 	if c.Valid {
 		switch row.FullName() {
