@@ -61,7 +61,12 @@ func runUnwatch(c *conn, args [][]byte) {
 
 func runWatch(c *conn, args [][]byte) {
 	if c.session.Inside() {
-		c.out.Error(errWatchInside)
+		// Redis looks first where the keys are: an error about that makes EXEC fail, this one does not.
+		if cmd := c.classify(args); c.exec.serves(&cmd) {
+			c.out.Error(errWatchInside)
+		} else {
+			c.session.Break()
+		}
 		return
 	}
 	size := region.WatchBytes(args[1:])

@@ -256,6 +256,7 @@ func TestLikeRedisCluster(t *testing.T) {
 		"CLUSTER COUNTKEYSINSLOT -1\r\n", "CLUSTER GETKEYSINSLOT 1 a\r\n", "CLUSTER GETKEYSINSLOT a 1\r\n",
 		"CLUSTER GETKEYSINSLOT 16384 1\r\n", "CLUSTER GETKEYSINSLOT 1 -1\r\n",
 		"MGET a b\r\n", "MSET a 1 b 2\r\n", "DEL a b\r\n",
+		"MULTI\r\nWATCH a\r\nEXEC\r\n", "MULTI\r\nWATCH a b\r\nEXEC\r\n", "MULTI\r\nMGET a b\r\nEXEC\r\n",
 		fmt.Sprintf("*3\r\n$4\r\nMGET\r\n$%d\r\n%s\r\n$1\r\nb\r\n", 300, strings.Repeat("a", 300)),
 	})
 }
