@@ -115,6 +115,9 @@ func (d *region) script(args [][]byte, out *Reply) (c Call, isScript, ok bool) {
 	}
 	if script.Flags&lua.NoWrites != 0 {
 		flags |= ScriptReadOnly
+	} else if flags&ScriptReadOnly != 0 && script.Flags&lua.Shebang != 0 {
+		out.Error("ERR Can not execute a script with write flag using *_ro command.")
+		return c, true, false
 	}
 	var touched []byte
 	if n == 0 {

@@ -343,24 +343,20 @@ func (h *scriptHost) Call(reply []byte, args [][]byte, protocol int) []byte {
 
 // find finds what runs a call of a script: a row, or a function for what no region has. If there is neither, find appends
 // Redis's error.
-func (h *scriptHost) find(args [][]byte, out *Reply) (row *Command, run func(*scriptHost, [][]byte, *Reply)) {
+func (h *scriptHost) find(args [][]byte, out *Reply) (row *Command, run inScript) {
 	c := data.Lookup(args[0])
+	if c == nil {
+		c = ofNoRegion.Lookup(args[0])
+	}
 	if c == nil && allRows != nil {
-		if c = allRows.Lookup(args[0]); c == nil && len(args[0]) == 0 {
-			out.Error(errScriptUnknown)
-			return nil, nil
-		}
+		c = allRows.Lookup(args[0])
 	}
 	if c != nil && len(c.Sub) > 0 && len(args) > 1 {
 		c = c.Subcommand(args[1])
 	}
 	if c == nil {
-		if run := ofNoRegion[string(bytes.ToLower(args[0]))]; run.run != nil && allRows == nil {
-			c = &Command{Name: string(bytes.ToLower(args[0])), Arity: run.arity}
-		} else {
-			out.Error(errScriptUnknown)
-			return nil, nil
-		}
+		out.Error(errScriptUnknown)
+		return nil, nil
 	}
 	switch {
 	case !c.CheckArity(len(args)):
@@ -373,10 +369,8 @@ func (h *scriptHost) find(args [][]byte, out *Reply) (row *Command, run func(*sc
 		out.Error(errScriptReadOnly)
 		return nil, nil
 	}
-	if c.parent == nil {
-		if run := ofNoRegion[c.Name]; run.run != nil {
-			return nil, run.run
-		}
+	if run, ok := c.Run.(inScript); ok {
+		return nil, run
 	}
 	if c.ReadBy != nil {
 		if read := c.ReadBy(args); read != nil {
@@ -510,12 +504,12 @@ func tooLarge(row *Command, args [][]byte) string {
 	return ""
 }
 
-// ofNoRegion has what a script may call that needs no region.
-var ofNoRegion = map[string]struct {
-	arity int
-	run   func(*scriptHost, [][]byte, *Reply)
-}{
-	"ping": {-1, func(h *scriptHost, args [][]byte, out *Reply) {
+// inScript runs a command that needs no region for a script.
+type inScript func(h *scriptHost, args [][]byte, out *Reply)
+
+// ofNoRegion has the commands that need no region and that a script may call.
+var ofNoRegion = NewTable(
+	&Command{Name: "ping", Arity: -1, How: HowOwn, Run: inScript(func(h *scriptHost, args [][]byte, out *Reply) {
 		switch len(args) {
 		case 1:
 			out.Status("PONG")
@@ -524,21 +518,23 @@ var ofNoRegion = map[string]struct {
 		default:
 			out.wrongArity([]byte("ping"))
 		}
-	}},
-	"select": {2, func(h *scriptHost, args [][]byte, out *Reply) {
+	})},
+	&Command{Name: "echo", Arity: 2, How: HowOwn, Run: inScript(func(h *scriptHost, args [][]byte, out *Reply) {
+		out.Bulk(args[1])
+	})},
+	&Command{Name: "select", Arity: 2, How: HowOwn, Run: inScript(func(h *scriptHost, args [][]byte, out *Reply) {
 		if n, ok := ParseInt(args[1]); ok && n == 0 {
 			out.OK()
 		} else {
 			out.Error(ErrDBIndex)
 		}
-	}},
-	"echo": {2, func(h *scriptHost, args [][]byte, out *Reply) { out.Bulk(args[1]) }},
-	"time": {1, func(h *scriptHost, args [][]byte, out *Reply) {
+	})},
+	&Command{Name: "time", Arity: 1, How: HowOwn, Run: inScript(func(h *scriptHost, args [][]byte, out *Reply) {
 		out.Array(2)
 		out.BulkString(strconv.FormatUint(h.nowMS/1000, 10))
 		out.BulkString(strconv.FormatUint(h.nowMS%1000*1000, 10))
-	}},
-}
+	})},
+)
 
 // allRows has all commands of the server, nil in tests of this package.
 var allRows *CommandTable
