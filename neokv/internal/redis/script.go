@@ -49,8 +49,8 @@ var DefaultScriptLimits = ScriptLimits{Steps: 2_000_000, Bytes: 64 << 20, Calls:
 
 // What a script's calls cost, in instructions.
 const (
-	callCost = 30 // any call
-	argCost  = 20 // each of its arguments, for what it looks up
+	callCost = 20 // any call
+	argCost  = 10 // each of its arguments, for what it looks up
 	unitCost = 8  // a unit of writeLimit, of a write
 	workCost = 2  // the same of a read: there it is a unit of engine.Work
 	// heldBytes is how many bytes of writes cost as much as an instruction.
@@ -447,12 +447,12 @@ func (h *scriptHost) runRow(row *Command, args [][]byte, out *Reply) {
 	if h.err = w.Run(row, args, out); h.err != nil {
 		h.end("")
 	}
-	held = w.Batch.Held() - held
-	unit := workCost
-	if row.Write != nil {
-		unit = unitCost
+	if row.Write == nil {
+		h.charge(workCost*w.Spent(), 0)
+		return
 	}
-	h.charge(unit*w.Spent()+int(held/heldBytes), int(held))
+	held = w.Batch.Held() - held
+	h.charge(unitCost*w.Spent()+int(held/heldBytes), int(held))
 }
 
 // charge charges the script for a call, but for its most expensive one: a script may make any call that a client may.
