@@ -187,7 +187,7 @@ func TestErrorsNameTheLimit(t *testing.T) {
 	raft := func(b []byte) error { _, _, _, err := ParseRaft(b); return err }
 	store := func(b []byte) error { _, err := ParseStoreIdentity(b); return err }
 	orphanOf := func(key, value []byte) error { _, err := ParseOrphan(key, value); return err }
-	rank := func(b []byte) error { _, err := ParseRankGroup(nil, b); return err }
+	rank := func(b []byte) error { _, err := ParseRankCounts(nil, b); return err }
 	legacy := func(b []byte) error { _, err := ParseLegacyString(b); return err }
 
 	for _, c := range []struct {
@@ -201,9 +201,9 @@ func TestErrorsNameTheLimit(t *testing.T) {
 		{metadata(with(list.Append(nil), 0, 0x03)), "metadata: flags 0x03, want bit 7 set and bits 4-6 clear"},
 		{metadata(with(list.Append(nil), 0, 0xb3)), "metadata: flags 0xb3, want bit 7 set and bits 4-6 clear"},
 		{metadata(with(list.Append(nil), 0, 0x87)), "metadata: flags 0x87: unknown type 7"},
-		{rank([]byte{1}), "rank group: 1 bytes, want at least 2"},
-		{rank([]byte{2, 5}), "rank group: format 2, want 1"},
-		{rank([]byte{1, 5, 0x80}), "rank group: count 1 is cut short"},
+		{rank([]byte{1}), "rank counts: 1 bytes, want at least 2"},
+		{rank([]byte{2, 5}), "rank counts: format 2, want 1"},
+		{rank([]byte{1, 5, 0x80}), "rank counts: count 1 is cut short"},
 		{legacy(make([]byte, 7)), "legacy string: 7 bytes, want at least 8"},
 		{redis(metadataKey[:22]), "redis key: 22 bytes, want at least 23"},
 		{redis(metadataKey[:25]), "redis key: user key: 2 bytes, want 3"},
@@ -260,7 +260,7 @@ func FuzzParse(f *testing.F) {
 	orphan := Orphan{User: []byte("k"), Type: Hash}
 	f.Add(AppendMetadata(nil, topology.SlotOf([]byte("key")), []byte("key")), AppendString(nil, 1, []byte("v")))
 	f.Add(scoreKeyOf(1, []byte("key"), 2, 1.5, []byte("m")), (&Metadata{Type: List}).Append(nil))
-	f.Add(AppendCollection(nil, ZSetRank, 1, []byte("key"), 2), AppendRankGroup(nil, []uint64{1, 300}))
+	f.Add(AppendCollection(nil, ZSetRank, 1, []byte("key"), 2), AppendRankCounts(nil, []uint64{1, 300}))
 	f.Add(AppendLegacy(nil, 1, []byte("key")), (&RegionState{KeysExact: true, Version: 1}).Append(nil))
 	f.Add(AppendMetadata(nil, 1, nil), goldenState.Append(nil))
 	long := (&RegionState{KeysExact: true, Version: 1}).Append(nil)
@@ -302,10 +302,10 @@ func FuzzParse(f *testing.F) {
 		if m, err := ParseLegacyString(value); err == nil {
 			equal(t, "legacy string", AppendLegacyString(nil, m.ExpireMS, m.Value), value)
 		}
-		if counts, err := ParseRankGroup(nil, value); err == nil {
-			if again, err := ParseRankGroup(nil, AppendRankGroup(nil, counts)); err != nil ||
+		if counts, err := ParseRankCounts(nil, value); err == nil {
+			if again, err := ParseRankCounts(nil, AppendRankCounts(nil, counts)); err != nil ||
 				!slices.Equal(again, counts) {
-				t.Errorf("rank group of %d, and then of %d: %v", counts, again, err)
+				t.Errorf("rank counts of %d, and then of %d: %v", counts, again, err)
 			}
 		}
 		if s, err := ParseRegionState(value); err == nil {

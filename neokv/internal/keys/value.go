@@ -3,7 +3,6 @@ package keys
 import (
 	"encoding/binary"
 	"fmt"
-	"math"
 )
 
 // Type is the type of a Redis key as stored in bits 0-3 of the flags byte.
@@ -43,7 +42,6 @@ const ListStart uint64 = 1<<63 - 1
 //	short string    [flags u8][expire ms u64] [value]
 //	long string     [flags u8][expire ms u64] [version u64][size u64]
 //	hash, set, zset [flags u8][expire ms u64] [version u64][size u64]
-//	zset, Spread    [flags u8][expire ms u64] [version u64][size u64] then each count, uvarint
 //	list            [flags u8][expire ms u64] [version u64][size u64][head u64][tail u64]
 //
 // flags: bit 7 set, bit 6 zero, bit 5 set for sorted sets with Skiplist alone, bit 4 set for a long string alone, bits
@@ -59,20 +57,7 @@ type Metadata struct {
 	// Skiplist says of a sorted set that it has been so large, or has had so long a member, that Redis keeps it as a
 	// skiplist.
 	Skiplist bool
-	Spread   Spread // sorted sets that are neither small nor large, 0 for all others
 }
-
-// Spread counts the members of a sorted set by the upper bits of their hashes, so that a random one is found without
-// stepping over half of them. Larger sorted sets have RankGroup records.
-type Spread [1 << spreadBits]uint16
-
-const spreadBits = 4
-
-// Part returns which count is that of a member, by its hash.
-func (s *Spread) Part(hash uint32) int { return int(hash >> (32 - spreadBits)) }
-
-// Hash returns the smallest hash of the members of a part.
-func (s *Spread) Hash(part int) uint32 { return uint32(part) << (32 - spreadBits) }
 
 const (
 	flag64Bit = 0x80
@@ -123,11 +108,6 @@ func (m *Metadata) Append(dst []byte) []byte {
 		dst = binary.BigEndian.AppendUint64(dst, m.Head)
 		dst = binary.BigEndian.AppendUint64(dst, m.Tail)
 	}
-	if m.Spread != (Spread{}) {
-		for _, n := range m.Spread {
-			dst = binary.AppendUvarint(dst, uint64(n))
-		}
-	}
 	return dst
 }
 
@@ -158,11 +138,7 @@ func ParseMetadata(record []byte) (m Metadata, err error) {
 	default:
 		return m, fmt.Errorf("metadata: flags %#02x: unknown type %d", flags, byte(m.Type))
 	}
-	if m.Type == ZSet && len(record) > want {
-		if !m.Spread.parse(record[want:]) {
-			return m, fmt.Errorf("metadata: %v: wrong counts of hashes: %x", m.Type, record[want:])
-		}
-	} else if len(record) != want {
+	if len(record) != want {
 		return m, fmt.Errorf("metadata: %v: %d bytes, want %d", m.Type, len(record), want)
 	}
 	m.Version = binary.BigEndian.Uint64(record[headerLen:])
@@ -177,37 +153,34 @@ func ParseMetadata(record []byte) (m Metadata, err error) {
 	return m, nil
 }
 
-// parse reads what Append makes of counts that are not all 0, and nothing else.
-func (s *Spread) parse(b []byte) (ok bool) {
-	for i := range s {
-		n, size := binary.Uvarint(b)
-		if size <= 0 || size > 1 && b[size-1] == 0 || n > math.MaxUint16 {
-			return false
-		}
-		s[i], b = uint16(n), b[size:]
-	}
-	return len(b) == 0 && *s != (Spread{})
-}
-
 // RankKind is the byte after the version in keys of redis_zset_rank, which has the counts of large sorted sets. The
 // members of a sorted set, in the order of the score index, are cut into blocks, and the blocks are joined into groups:
 //
 //	group  [...][version u64][1] [score 8][member]  ->  [format u8 = 1] then the members of each block, uvarint
 //	block  [...][version u64][2] [score 8][member]  ->  [format u8 = 1]
+//	parts  [...][version u64][3]                    ->  [format u8 = 1] then the members of each part, uvarint
 //
 // Score and member are those of the first member of the group or block. The first group begins before all members:
-// nothing follows its kind. The first block of a group has no record of its own.
+// nothing follows its kind. The first block of a group has no record of its own. The members in the order of their
+// hashes are cut into HashParts parts.
 type RankKind byte
 
 const (
 	RankGroup RankKind = 1
 	RankBlock RankKind = 2
+	RankParts RankKind = 3
+)
+
+const (
+	// HashParts is the number of parts, PartHashes how many hashes the members of one may have.
+	HashParts  = 64
+	PartHashes = 1 << 32 / HashParts
 )
 
 const rankFormat = 1
 
-// AppendRankGroup appends the value of a group, given how many members each of its blocks has.
-func AppendRankGroup(dst []byte, counts []uint64) []byte {
+// AppendRankCounts appends the value of a group or of the parts, given how many members each block or part has.
+func AppendRankCounts(dst []byte, counts []uint64) []byte {
 	dst = append(dst, rankFormat)
 	for _, n := range counts {
 		dst = binary.AppendUvarint(dst, n)
@@ -218,18 +191,18 @@ func AppendRankGroup(dst []byte, counts []uint64) []byte {
 // AppendRankBlock appends the value of a block.
 func AppendRankBlock(dst []byte) []byte { return append(dst, rankFormat) }
 
-// ParseRankGroup decodes the value of a group and appends the counts to dst.
-func ParseRankGroup(dst []uint64, value []byte) ([]uint64, error) {
+// ParseRankCounts decodes what AppendRankCounts appends, and appends the counts to dst.
+func ParseRankCounts(dst []uint64, value []byte) ([]uint64, error) {
 	if len(value) < 2 {
-		return dst, fmt.Errorf("rank group: %d bytes, want at least 2", len(value))
+		return dst, fmt.Errorf("rank counts: %d bytes, want at least 2", len(value))
 	}
 	if value[0] != rankFormat {
-		return dst, fmt.Errorf("rank group: format %d, want %d", value[0], rankFormat)
+		return dst, fmt.Errorf("rank counts: format %d, want %d", value[0], rankFormat)
 	}
 	for value = value[1:]; len(value) > 0; {
 		n, size := binary.Uvarint(value)
 		if size <= 0 {
-			return dst, fmt.Errorf("rank group: count %d is cut short", len(dst))
+			return dst, fmt.Errorf("rank counts: count %d is cut short", len(dst))
 		}
 		dst, value = append(dst, n), value[size:]
 	}

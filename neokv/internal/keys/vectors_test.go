@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"os"
 	"strconv"
-	"strings"
 	"testing"
 
 	"neokv.dev/neokv/internal/topology"
@@ -253,7 +252,7 @@ func TestVectorsOfMetadata(t *testing.T) {
 	types := map[string]Type{"string": String, "hash": Hash, "list": List, "set": Set, "zset": ZSet}
 	seen := map[Type]bool{}
 	for _, c := range vectors(t).MetadataValue {
-		m := Metadata{types[c.Type], c.ExpireMS, c.Inline, c.Version, c.Size, c.Head, c.Tail, c.Skiplist, Spread{}}
+		m := Metadata{types[c.Type], c.ExpireMS, c.Inline, c.Version, c.Size, c.Head, c.Tail, c.Skiplist}
 		seen[m.Type] = true
 		if m.Type == List && (m.Head != ListStart-2 || m.Tail != ListStart+1) {
 			// Two pushed at the head, one at the tail.
@@ -282,7 +281,7 @@ func sameMetadata(a, b Metadata) bool {
 	values := bytes.Equal(a.Value, b.Value)
 	a.Value, b.Value = nil, nil
 	return values && a.Type == b.Type && a.ExpireMS == b.ExpireMS && a.Version == b.Version && a.Size == b.Size &&
-		a.Head == b.Head && a.Tail == b.Tail && a.Skiplist == b.Skiplist && a.Spread == b.Spread
+		a.Head == b.Head && a.Tail == b.Tail && a.Skiplist == b.Skiplist
 }
 
 func TestVectorsOfBounds(t *testing.T) {
@@ -345,14 +344,12 @@ func TestOwnLayouts(t *testing.T) {
 		got  []byte
 		want string
 	}{
-		{"spread", (&Metadata{Type: ZSet, Version: 1, Size: 302, Spread: Spread{1: 300, 15: 2}}).Append(nil),
-			"85" + "0000000000000000" + "0000000000000001" + "000000000000012e" +
-				"00" + "ac02" + strings.Repeat("00", 13) + "02"},
 		{"first group key", rank(RankGroup), fooRank + "01"},
 		{"group key", append(AppendScore(rank(RankGroup), 1.5), "m"...), fooRank + "01" + "bff8000000000000" + "6d"},
-		{"group", AppendRankGroup(nil, []uint64{0, 5, 300}), "01" + "00" + "05" + "ac02"},
+		{"group", AppendRankCounts(nil, []uint64{0, 5, 300}), "01" + "00" + "05" + "ac02"},
 		{"block key", append(AppendScore(rank(RankBlock), -1), "n"...), fooRank + "02" + "400fffffffffffff" + "6e"},
 		{"block", AppendRankBlock(nil), "01"},
+		{"parts key", rank(RankParts), fooRank + "03"},
 		{"store identity key", AppendStoreIdentity(nil), "0401"},
 		{"store identity", (&StoreIdentity{Cluster: [16]byte{0: 0xaa, 15: 0xbb},
 			Store: 2}).Append(nil),

@@ -48,7 +48,14 @@ var (
 // that the Writer has kept back to the batch.
 type writtenSource Writer
 
-func (x *writtenSource) Get(key []byte) (value []byte, ok bool, err error) { return x.Batch.Get(key) }
+func (x *writtenSource) Get(key []byte) (value []byte, ok bool, err error) {
+	if keys.Keyspace(key[0]) == keys.ZSetRank {
+		if err := (*Writer)(x).settleCounts(); err != nil {
+			return nil, false, err
+		}
+	}
+	return x.Batch.Get(key)
+}
 
 func (x *writtenSource) Iter(lower, upper []byte) (*engine.Iter, error) {
 	var err error
@@ -360,7 +367,7 @@ func (w *Writer) close(c *collection) error {
 			return w.Batch.Delete(w.key)
 		}
 		// The same size and head, and so the same tail: elements were only replaced.
-		if c.Size == c.old.Size && c.Head == c.old.Head && c.Skiplist == c.old.Skiplist && c.Spread == c.old.Spread {
+		if c.Size == c.old.Size && c.Head == c.old.Head && c.Skiplist == c.old.Skiplist {
 			return nil
 		}
 		return w.keep(c.slot, c.user, &c.Metadata, true)

@@ -318,7 +318,7 @@ type subkeyList struct {
 	bound string // empty: nothing is known, unless whole is set
 
 	at    btree.SetIter[string] // where the list stands as an ordered
-	taken []byte                // a copy of the name there
+	taken []byte                // a copy of the subkey there
 }
 
 // covers reports whether a subkey lies on the list's side of the bound: if the collection has it, so has the list.
@@ -341,8 +341,8 @@ func (x *subkeyList) SeekBefore(sub []byte) bool {
 	return x.Last()
 }
 
-func (x *subkeyList) name() []byte {
-	x.taken = append(x.taken[:0], x.at.Key()[keys.HashLen:]...)
+func (x *subkeyList) sub() []byte {
+	x.taken = append(x.taken[:0], x.at.Key()...)
 	return x.taken
 }
 func (x *subkeyList) ValueAndErr() ([]byte, error) { return nil, nil }

@@ -55,7 +55,7 @@ func TestSubkeyList(t *testing.T) {
 		sub = name()
 		at, _ = slices.BinarySearch(model, sub)
 		check := func(what string, ok bool, want int) {
-			if there := want >= 0 && want < len(model); ok != there || ok && "hash"+string(x.name()) != model[want] {
+			if there := want >= 0 && want < len(model); ok != there || ok && string(x.sub()) != model[want] {
 				t.Fatalf("seed %d: step %d: %s %q: %v, want subkey %d of %d", seed, i, what, sub, ok, want, len(model))
 			}
 		}

@@ -82,17 +82,17 @@ func (w *Writer) RestoreChoice(choice []byte) error {
 }
 
 const (
-	// pickExact is the number of elements up to which sample numbers them all, so that each is exactly as likely as any
-	// other. It does so in sorted sets of any size.
-	pickExact = 128
+	// pickExact is the number of elements up to which all elements of a collection are exactly as likely as each other,
+	// and up to which sample reads all of them to choose several. In sorted sets of any size they are as likely.
+	pickExact = 1024
 	// pickSpread is how many elements pick chooses from in a larger set or hash.
 	pickSpread = 100
 	// pickAgain is how often picks draws an element anew that it has already.
 	pickAgain = 16
 )
 
-// ordered goes over all elements of a collection: those in the engine or, for SPOP, the subkeys in the pop cache, which
-// come in the same order and have no values.
+// ordered goes over all elements of a collection, in the order of their hashes: those in the engine or, for SPOP, the
+// subkeys in the pop cache, which have no values.
 type ordered interface {
 	First() bool
 	Last() bool
@@ -100,49 +100,33 @@ type ordered interface {
 	Prev() bool
 	Seek(sub []byte) bool       // to the first element whose subkey is not smaller
 	SeekBefore(sub []byte) bool // to the last element whose subkey is smaller
-	name() []byte               // valid until the next move
+	sub() []byte                // hash and name, valid until the next move
 	ValueAndErr() ([]byte, error)
 	Error() error
 	Close() error
 }
 
-// inEngine is the elements in the engine: in the order of their hashes or, of a sorted set with counts, of their ranks.
+// inEngine is the elements in the engine.
 type inEngine struct {
 	elements
-	ks    keys.Keyspace
-	key   []byte // scratch, with what all keys begin with
-	score []byte // scratch
+	key []byte // scratch, with what all keys begin with
 }
 
 func (e *inEngine) at(sub []byte) []byte {
 	e.key = append(e.key[:e.front], sub...)
-	e.key[0] = byte(e.ks)
 	return e.key
 }
 
 func (e *inEngine) Seek(sub []byte) bool       { return e.SeekGE(e.at(sub)) }
 func (e *inEngine) SeekBefore(sub []byte) bool { return e.SeekLT(e.at(sub)) }
 
-// ValueAndErr returns the value of an element. That of a member of a sorted set is its score.
-func (e *inEngine) ValueAndErr() ([]byte, error) {
-	if e.ks == keys.Data {
-		return e.elements.ValueAndErr()
-	}
-	score, _, err := e.scored()
-	e.score = keys.AppendScore(e.score[:0], score)
-	return e.score, err
-}
-
-// ordered returns all elements, in the order of their hashes or, from redis_zset_score, of their ranks.
-func (c *collection) ordered(ks keys.Keyspace) (ordered, error) {
+// ordered returns all elements.
+func (c *collection) ordered() (ordered, error) {
 	if c.kept != nil {
 		return c.kept, nil
 	}
-	e, err := c.elements(ks, nil, nil)
-	if ks != keys.Data {
-		e.hash = scoreBytes // comes before the name in its place
-	}
-	return &inEngine{elements: e, ks: ks, key: c.key[:c.front]}, err
+	e, err := c.elements(keys.Data, nil, nil)
+	return &inEngine{elements: e, key: c.key}, err
 }
 
 // pick returns the name of a random element of a large set or hash, and leaves e there. It is valid until e moves.
@@ -174,11 +158,8 @@ func (c *collection) pick(e ordered, by *rand.Rand) (name []byte, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return e.name(), nil
+	return e.sub()[keys.HashLen:], nil
 }
-
-// sampleWhole is the size of a collection up to which sample reads all elements to choose several.
-const sampleWhole = 1024
 
 // sample calls f with random elements, for a reply that has announced them (openSample). A negative n means -n
 // elements, which may repeat. Otherwise sample chooses n different ones, or all where there are fewer. It ends early
@@ -189,20 +170,18 @@ func (c *collection) sample(n int64, values bool, by *rand.Rand, out *Reply, f f
 		return nil
 	case n > 0 && uint64(n) >= c.Size:
 		return c.all(out, f)
-	case n > 0 && (uint64(n) > c.Size/3 || c.Size <= sampleWhole && n > 1):
+	case n > 0 && (uint64(n) > c.Size/3 || c.Size <= pickExact && n > 1):
 		return c.sampleOf(uint64(n), by, out, f)
 	}
-	ks := keys.Data
-	if c.ranked() {
-		ks = keys.ZSetScore
-	}
-	e, err := c.ordered(ks)
+	e, err := c.ordered()
 	if err != nil {
 		return err
 	}
 	if c.Type == keys.ZSet || c.Size <= pickExact {
-		x := numbered{c: c, e: e, walk: blockWalk{c: c}}
-		err = errors.Join(x.sample(n, values, by, out, f), x.walk.close())
+		x := draws{c: c, e: e, values: values}
+		if err = x.begin(); err == nil {
+			err = x.sample(n, by, out, f)
+		}
 	} else {
 		err = c.picks(e, n, values, by, out, f)
 	}
@@ -212,7 +191,7 @@ func (c *collection) sample(n int64, values bool, by *rand.Rand, out *Reply, f f
 // sampleOf does what sample does, by going over all elements. It takes each with the probability that makes all choices
 // equally likely.
 func (c *collection) sampleOf(n uint64, by *rand.Rand, out *Reply, f func(name, value []byte)) error {
-	e, err := c.ordered(keys.Data)
+	e, err := c.ordered()
 	if err != nil {
 		return err
 	}
@@ -223,7 +202,7 @@ func (c *collection) sampleOf(n uint64, by *rand.Rand, out *Reply, f func(name, 
 			if err != nil {
 				break // e.Error returns it, too
 			}
-			f(e.name(), value)
+			f(e.sub()[keys.HashLen:], value)
 			n--
 		}
 		left--
@@ -249,7 +228,7 @@ func (c *collection) picks(e ordered, n int64, values bool, by *rand.Rand, out *
 			case tries < pickAgain:
 				name, err = c.pick(e, by)
 			case e.Next() || e.First(): // on to the next one that is not taken
-				if name = e.name(); tries > pickAgain+len(taken) {
+				if name = e.sub()[keys.HashLen:]; tries > pickAgain+len(taken) {
 					err = c.miscounted(uint64(len(taken)))
 				}
 			default:
@@ -273,29 +252,46 @@ func (c *collection) picks(e ordered, n int64, values bool, by *rand.Rand, out *
 	return nil
 }
 
-// numbered goes to elements by their numbers in the order of e, which begin with 0.
-type numbered struct {
-	c     *collection
-	e     ordered
-	on    bool // e stands on the element of number at
-	at    uint64
-	block span // the last one; n is 0 if there is none
-	walk  blockWalk
-	hash  [2][keys.HashLen]byte
+// draws finds the elements of random numbers such that all are exactly equally likely, whatever their hashes are. It
+// steps over few elements and need not know how many come before one.
+//
+// The hashes of a collection are an arc, or several where it counts its elements by their hashes. An arc of n elements
+// and W hashes has W*n points, n at each hash, and each element takes W of them: the W points nearest before it that no
+// element in between takes. Behind the end of the arc comes its beginning. So elements and points match like brackets:
+// a point is the opening one, an element is W closing ones at the first point of its hash. Each of the n elements has
+// exactly W of the W*n points, so a random point has a random element. The element is found from the point on: it is
+// the first one up to which the elements take as many points as there are. With hashes like random ones it is about
+// 0.63 times the square root of n elements away, the mean height of a Brownian excursion. If many elements have the same
+// hash, it may be as far away as they are many.
+type draws struct {
+	c      *collection
+	e      ordered
+	values bool
+	parts  []uint64 // elements by their hashes, if the collection counts them
+	open   []opened // draws whose points are passed and whose elements are not found, the highest one last
+	held   []byte   // names and values of elements found
+	hash   [keys.HashLen]byte
 }
 
-// span is a range of elements, from the one that is not smaller than a subkey to the last one below another. A nil
-// subkey is none.
-type span struct {
-	first, end []byte
-	at, n      uint64 // number of the first element, and how many there are
+// arc is a range of hashes and the number of elements in it.
+type arc struct {
+	first uint32
+	width int64 // in hashes
+	n     int64
 }
 
-// draw is an element that sample has drawn: where its name and its value are in the memory for them.
+// draw is one that has been drawn: a point of an arc, and where its element's name and value are in the memory for them.
 type draw struct {
-	number           uint64
+	arc              arc
+	point            int64
 	turn             int // of the draws of this time
 	name, value, end int // end is 0 if they are not there
+}
+
+// opened is a draw that waits for its element.
+type opened struct {
+	draw   *draw
+	height int64 // its point, less the points that the elements passed before it take
 }
 
 const (
@@ -303,141 +299,179 @@ const (
 	sampleOnce = 1024
 	// sampleBytes is about how much memory it takes for their names and values.
 	sampleBytes = 1 << 20
+	// seekSteps is how many steps cost as much as a seek.
+	seekSteps = 16
 )
 
-// sample does what collection.sample does. All elements are equally likely. It draws many numbers, then goes to their
-// elements in order, and replies them in the order in which they were drawn.
-func (x *numbered) sample(n int64, values bool, by *rand.Rand, out *Reply, f func(name, value []byte)) error {
-	var taken map[uint64]bool
-	if n > 1 {
-		taken = make(map[uint64]bool)
+// begin prepares for draws.
+func (x *draws) begin() (err error) {
+	if x.c.Size > countFrom {
+		if x.parts, err = x.c.parts(make([]uint64, 0, keys.HashParts)); err == nil && x.parts == nil {
+			err = x.c.miscounts(nil)
+		}
 	}
-	var draws []draw
-	var held []byte
-	for left := max(n, -n); left > 0 && !out.Full; left -= int64(len(draws)) {
-		draws, held = draws[:0], held[:0]
+	return err
+}
+
+// sample does what collection.sample does. It draws many points, then finds their elements in order, and replies them
+// in the order in which they were drawn.
+func (x *draws) sample(n int64, by *rand.Rand, out *Reply, f func(name, value []byte)) error {
+	if n == 1 || n == -1 {
+		var one [1]draw
+		if err := x.draw(&one[0], by); err != nil {
+			return err
+		}
+		return x.find(one[:], f)
+	}
+	var taken map[string]bool
+	if n > 1 {
+		taken = make(map[string]bool)
+	}
+	var list []draw
+	for left := max(n, -n); left > 0 && !out.Full; {
+		list, x.held = list[:0], x.held[:0]
 		for turn := range int(min(left, sampleOnce)) {
-			number := by.Uint64N(x.c.Size)
-			for taken[number] { // of at most a third
-				number = by.Uint64N(x.c.Size)
-			}
-			if taken != nil {
-				taken[number] = true
-			}
-			draws = append(draws, draw{number: number, turn: turn})
-		}
-		if len(draws) > 1 {
-			slices.SortFunc(draws, func(a, b draw) int { return cmp.Compare(a.number, b.number) })
-			for i := range draws {
-				d := &draws[i]
-				switch before := &draws[max(i, 1)-1]; {
-				case i > 0 && before.number == d.number:
-					d.name, d.value, d.end = before.name, before.value, before.end
-				case len(held) < sampleBytes:
-					name, value, err := x.to(d.number, values)
-					if err != nil {
-						return err
-					}
-					d.name = len(held)
-					held = append(held, name...)
-					d.value = len(held)
-					held = append(held, value...)
-					d.end = len(held)
-				}
-			}
-			slices.SortFunc(draws, func(a, b draw) int { return cmp.Compare(a.turn, b.turn) })
-		}
-		for i := 0; i < len(draws) && !out.Full; i++ {
-			d := &draws[i]
-			if d.end > 0 {
-				f(held[d.name:d.value], held[d.value:d.end])
-				continue
-			}
-			name, value, err := x.to(d.number, values)
-			if err != nil {
+			list = append(list, draw{turn: turn})
+			if err := x.draw(&list[turn], by); err != nil {
 				return err
 			}
+		}
+		slices.SortFunc(list, func(a, b draw) int {
+			return cmp.Or(cmp.Compare(a.arc.first, b.arc.first), cmp.Compare(a.point, b.point))
+		})
+		for some := list; len(some) > 0; {
+			n := 1
+			for n < len(some) && some[n].arc.first == some[0].arc.first {
+				n++
+			}
+			if err := x.find(some[:n], nil); err != nil {
+				return err
+			}
+			some = some[n:]
+		}
+		slices.SortFunc(list, func(a, b draw) int { return cmp.Compare(a.turn, b.turn) })
+		reply := func(name, value []byte) {
+			if taken[string(name)] {
+				return
+			}
+			if taken != nil {
+				taken[string(name)] = true
+			}
 			f(name, value)
+			left--
+		}
+		for i := 0; i < len(list) && !out.Full; i++ {
+			if d := &list[i]; d.end > 0 {
+				reply(x.held[d.name:d.value], x.held[d.value:d.end])
+			} else if err := x.find(list[i:i+1], reply); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// to returns name and value of the element of a number. They are valid until the next move.
-func (x *numbered) to(number uint64, values bool) (name, value []byte, err error) {
-	ok := false
-	s, err := x.around(number)
-	if err != nil {
-		return nil, nil, err
-	}
-	steps, back := number-s.at, s.at+s.n-1-number
-	move := x.e.Next
-	switch near := min(steps, back); {
-	case x.on && number >= x.at && number-x.at <= near+seekSteps:
-		ok, steps = true, number-x.at
-	case near == steps && s.first == nil:
-		ok = x.e.First()
-	case near == steps:
-		ok = x.e.Seek(s.first)
-	case s.end == nil:
-		ok, move, steps = x.e.Last(), x.e.Prev, back
-	default:
-		ok, move, steps = x.e.SeekBefore(s.end), x.e.Prev, back
-	}
-	for ; ok && steps > 0; steps-- {
-		ok = move()
-	}
-	if err := x.e.Error(); err != nil {
-		return nil, nil, err
-	}
-	if !ok {
-		return nil, nil, x.c.miscounted(number)
-	}
-	x.on, x.at = true, number
-	if values {
-		if value, err = x.e.ValueAndErr(); err != nil {
-			return nil, nil, err
+// draw draws a point. All points of all arcs are equally likely.
+func (x *draws) draw(d *draw, by *rand.Rand) error {
+	number := int64(by.Uint64N(x.c.Size))
+	d.arc = arc{width: 1 << 32, n: int64(x.c.Size)}
+	if x.parts != nil {
+		d.arc = arc{width: keys.PartHashes}
+		for part, n := range x.parts {
+			if d.arc.first, d.arc.n = uint32(part)*keys.PartHashes, int64(n); number < d.arc.n {
+				break
+			}
+			number -= d.arc.n
 		}
 	}
-	return x.e.name(), value, nil
+	if number >= d.arc.n {
+		return x.c.miscounted(x.c.Size - uint64(number))
+	}
+	d.point = number*d.arc.width + by.Int64N(d.arc.width)
+	return nil
 }
 
-// around returns a range of elements that has that of a number, as small as is known. It is valid until the next call.
-func (x *numbered) around(number uint64) (*span, error) {
-	c, s := x.c, &x.block
-	if s.n > 0 && number >= s.at && number-s.at < s.n {
-		return s, nil
-	}
-	switch {
-	case c.ranked():
-		var counted bool
-		var err error
-		if *s, counted, err = x.walk.to(number); err == nil && !counted {
-			err = c.miscounts(nil)
+// find finds the elements of some draws of one arc, which are in the order of their points. It calls f with name and
+// value. If f is nil, it keeps them in memory, while there is room.
+func (x *draws) find(list []draw, f func(name, value []byte)) error {
+	a, passed, from := list[0].arc, int64(0), list[0].point/list[0].arc.n+1
+	opens := func(to int64) {
+		for len(list) > 0 && list[0].point < to*a.n {
+			x.open = append(x.open, opened{&list[0], list[0].point - passed*a.width})
+			list = list[1:]
 		}
-		return s, err
-	case !c.spread():
-		*s = span{n: c.Size}
-		return s, nil
 	}
-	*s = span{}
-	for part, n := range c.Spread {
-		if s.n = uint64(n); number-s.at < s.n {
-			if part > 0 {
-				s.first = binary.BigEndian.AppendUint32(x.hash[0][:0], c.Spread.Hash(part))
+	for turn := range int64(2) {
+		for ok := x.seek(a, from); ok; {
+			at := int64(binary.BigEndian.Uint32(x.e.sub())) - int64(a.first)
+			if at >= a.width {
+				break
 			}
-			if part++; part < len(c.Spread) {
-				s.end = binary.BigEndian.AppendUint32(x.hash[1][:0], c.Spread.Hash(part))
+			at += turn * a.width
+			opens(at)
+			passed++
+			if err := x.close(at*a.n-passed*a.width, f); err != nil {
+				return err
 			}
-			return s, nil
+			if len(x.open) == 0 {
+				if len(list) == 0 {
+					return nil
+				}
+				if from = list[0].point/a.n + 1; from-at > a.width/a.n*seekSteps {
+					ok = x.seek(a, from)
+					continue
+				}
+			}
+			ok = x.e.Next()
 		}
-		s.at += s.n
+		if err := x.e.Error(); err != nil {
+			return err
+		}
+		opens(a.width)
+		from = 0
 	}
-	return nil, c.miscounted(s.at)
+	return x.c.miscounted(uint64(passed))
 }
 
-// seekSteps is how many steps cost as much as a seek.
-const seekSteps = 8
+// seek moves to the first element from a hash of an arc on, or returns false if there is none in the arc.
+func (x *draws) seek(a arc, hash int64) bool {
+	if hash >= a.width {
+		return false
+	}
+	binary.BigEndian.PutUint32(x.hash[:], a.first+uint32(hash))
+	return x.e.Seek(x.hash[:])
+}
+
+// close finds the draws whose points the present element takes: those that are not lower than a height.
+func (x *draws) close(height int64, f func(name, value []byte)) (err error) {
+	var first *draw
+	for n := len(x.open); n > 0 && x.open[n-1].height >= height; n-- {
+		d := x.open[n-1].draw
+		x.open = x.open[:n-1]
+		if first != nil {
+			d.name, d.value, d.end = first.name, first.value, first.end
+			continue
+		}
+		first = d
+		var value []byte
+		if x.values {
+			if value, err = x.e.ValueAndErr(); err != nil {
+				return err
+			}
+		}
+		switch name := x.e.sub()[keys.HashLen:]; {
+		case f != nil:
+			f(name, value)
+		case len(x.held) < sampleBytes:
+			d.name = len(x.held)
+			x.held = append(x.held, name...)
+			d.value = len(x.held)
+			x.held = append(x.held, value...)
+			d.end = len(x.held)
+		}
+	}
+	return nil
+}
 
 // randomElements runs HRANDFIELD, SRANDMEMBER and ZRANDMEMBER. option is the word with which a client asks for values,
 // empty for a set. value replies the value of an element.

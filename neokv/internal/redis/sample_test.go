@@ -2,10 +2,12 @@ package redis
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"testing"
@@ -40,6 +42,7 @@ func samples() (all []sampled) {
 	})
 	add("numbers", 1000, user)
 	add("just enough", pickExact+1, user)
+	add("many", 3000, user)
 	add("longer and longer", 300, func(i int) string { return strings.Repeat("a", i) })
 	add("a few with other beginnings", 1000, func(i int) string {
 		if i < 20 {
@@ -161,8 +164,8 @@ func TestDrawsAreFair(t *testing.T) {
 		})
 	}
 	t.Run("few", func(t *testing.T) {
-		for _, n := range []int{2, 3, 65, pickExact} {
-			names := samples()[1].names[:n]
+		for _, n := range []int{2, 3, 65, 128, pickExact} {
+			names := samples()[3].names[:n]
 			d := newRegion(t)
 			seedDraws(d, 2)
 			d.makeOf(names)
@@ -193,6 +196,98 @@ func TestDrawsAreFair(t *testing.T) {
 	})
 }
 
+// listed is elements in a list.
+type listed struct {
+	subs []string // hashes and names, in order
+	at   int
+}
+
+func (x *listed) to(at int) bool {
+	x.at = at
+	return at >= 0 && at < len(x.subs)
+}
+
+func (x *listed) First() bool          { return x.to(0) }
+func (x *listed) Last() bool           { return x.to(len(x.subs) - 1) }
+func (x *listed) Next() bool           { return x.to(x.at + 1) }
+func (x *listed) Prev() bool           { return x.to(x.at - 1) }
+func (x *listed) Seek(sub []byte) bool { return x.to(sort.SearchStrings(x.subs, string(sub))) }
+func (x *listed) SeekBefore(sub []byte) bool {
+	return x.to(sort.SearchStrings(x.subs, string(sub)) - 1)
+}
+func (x *listed) sub() []byte                  { return []byte(x.subs[x.at]) }
+func (x *listed) ValueAndErr() ([]byte, error) { return nil, nil }
+func (x *listed) Error() error                 { return nil }
+func (x *listed) Close() error                 { return nil }
+
+// TestPointsOfElements tries all points of arcs: each element of an arc has exactly as many as any other, however their
+// hashes lie, and draws together have the elements that each of them has alone.
+func TestPointsOfElements(t *testing.T) {
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 36))
+	for i := range 1000 {
+		a := arc{first: random.Uint32N(1000), width: 1 + random.Int64N(40), n: 1 + random.Int64N(30)}
+		if i%10 == 0 {
+			a.first = math.MaxUint32 - uint32(a.width) + 1 // ends with the last hash
+		}
+		e := &listed{}
+		add := func(hash uint32) {
+			sub := binary.BigEndian.AppendUint32(nil, hash)
+			e.subs = append(e.subs, string(append(sub, strconv.Itoa(len(e.subs))...)))
+		}
+		within := 1 + random.Int64N(a.width) // the smaller, the more elements have the same hash
+		from := random.Int64N(a.width - within + 1)
+		for range a.n {
+			add(a.first + uint32(from+random.Int64N(within)))
+		}
+		for range random.IntN(3) { // elements of other arcs
+			add(a.first - 1 - random.Uint32N(100))
+			add(a.first + uint32(a.width) + random.Uint32N(100))
+		}
+		e.subs = slices.DeleteFunc(e.subs, func(sub string) bool { // what has wrapped around
+			hash := binary.BigEndian.Uint32([]byte(sub))
+			return int64(hash) >= int64(a.first)+a.width && a.first > 1<<31 || hash > 1<<31 && a.first < 1<<31
+		})
+		slices.Sort(e.subs)
+		x := draws{c: &collection{Metadata: keys.Metadata{Size: uint64(a.n)}}, e: e}
+		times := map[string]int64{}
+		var alone []string
+		var all []draw
+		for point := range a.width * a.n {
+			all = append(all, draw{arc: a, point: point})
+			err := x.find([]draw{{arc: a, point: point}}, func(name, _ []byte) {
+				times[string(name)]++
+				alone = append(alone, string(name))
+			})
+			if err != nil {
+				t.Fatal(seed, i, err)
+			}
+		}
+		for name, n := range times {
+			if n != a.width {
+				t.Errorf("seed %d: arc %d, %+v of %q: %q has %d points, want %d", seed, i, a, e.subs, name, n, a.width)
+			}
+		}
+		if len(times) != int(a.n) {
+			t.Errorf("seed %d: arc %d: %d elements have points, want %d", seed, i, len(times), a.n)
+		}
+		if err := x.find(all, nil); err != nil {
+			t.Fatal(seed, i, err)
+		}
+		for point, d := range all {
+			if name := string(x.held[d.name:d.value]); name != alone[point] {
+				t.Errorf("seed %d: arc %d: point %d of all is of %q, alone of %q", seed, i, point, name, alone[point])
+			}
+		}
+		a.n++ // one more than there are
+		x.c.Size++
+		if err := x.find([]draw{{arc: a, point: random.Int64N(a.width)}}, func(_, _ []byte) {}); err != nil &&
+			!strings.Contains(err.Error(), "counts") {
+			t.Errorf("seed %d: arc %d: %v", seed, i, err)
+		}
+	}
+}
+
 // TestDrawsTakeFewMoves: an element that is drawn is found without a walk over a large part of the others.
 func TestDrawsTakeFewMoves(t *testing.T) {
 	oneGoroutine(t)
@@ -206,8 +301,8 @@ func TestDrawsTakeFewMoves(t *testing.T) {
 	}{
 		{100, "zrandmember z", 1, 30}, {100, "zrandmember z -10", 10, 10}, {100, "zrandmember z -100", 100, 2},
 		{100, "srandmember s -100", 100, 2},
-		{1000, "zrandmember z", 1, 20}, {1000, "zrandmember z -10", 10, 20}, {1000, "zrandmember z -100", 100, 10},
-		{100_000, "zrandmember z -100", 100, 120},
+		{1000, "zrandmember z", 1, 20}, {1000, "zrandmember z -10", 10, 25}, {1000, "zrandmember z -100", 100, 15},
+		{100_000, "zrandmember z", 1, 60}, {100_000, "zrandmember z -100", 100, 45},
 	} {
 		d := newRegion(t)
 		seedDraws(d, 4)

@@ -347,8 +347,8 @@ func (c *collection) keptScore(score float64) float64 {
 func (w *Writer) insertMember(c *collection, member []byte, score float64) error {
 	w.grow(c, 1)
 	c.outgrow(member)
-	if c.spread() {
-		c.Spread[c.Spread.Part(keys.ElementHash(member))]++ // overflows only on the way to counts in their place
+	if err := w.countPart(c, member, +1); err != nil {
+		return err
 	}
 	return w.setMember(c, member, score)
 }
@@ -385,8 +385,8 @@ func (w *Writer) eraseMember(c *collection, member []byte, score float64) error 
 	if err := w.erase(c, member); err != nil {
 		return err
 	}
-	if c.spread() {
-		c.Spread[c.Spread.Part(keys.ElementHash(member))]--
+	if err := w.countPart(c, member, -1); err != nil {
+		return err
 	}
 	return w.deleteScore(c, member, score)
 }

@@ -18,6 +18,7 @@ import (
 //	redis_zset_rank  [...][version u64][1]                   ->  counts of the blocks of the first group
 //	                 [...][version u64][1] [score 8][member] ->  ... of the group that begins with this member
 //	                 [...][version u64][2] [score 8][member] ->  a block that begins with this member; no group does
+//	                 [...][version u64][3]                   ->  counts of the members by the upper bits of their hashes
 //
 // A place in the order is a score and a member, as in a score key. It need not be the place of a member. A sorted set
 // gets its counts from the command that leaves it with more than countFrom members, and loses them to the command that
@@ -64,6 +65,7 @@ type counts struct {
 	groups int           // how many are known, of all sets
 	bytes  int           // about how much memory they take
 	unsaid []*scoreGroup // those with counts that the batch does not have yet
+	parted []*counted    // likewise, those with parts
 	values []uint64      // scratch
 }
 
@@ -77,6 +79,9 @@ type setVersion struct {
 type counted struct {
 	front  []byte        // of its keys in redis_zset_rank; nil if it is not counted
 	groups []*scoreGroup // in order, those that are known
+	parts  []uint64      // members by their hashes
+	unsaid bool          // of parts
+	gone   bool
 }
 
 // scoreGroup is a range of the score index. Where one group ends, the next one begins.
@@ -104,7 +109,7 @@ func (x *counts) follow(index uint64) {
 
 func (x *counts) forgetAll() {
 	clear(x.sets)
-	x.groups, x.bytes, x.unsaid = 0, 0, x.unsaid[:0]
+	x.groups, x.bytes, x.unsaid, x.parted = 0, 0, x.unsaid[:0], x.parted[:0]
 }
 
 // forget drops what is known of a version that is gone, or will be counted anew.
@@ -113,6 +118,7 @@ func (x *counts) forget(version uint64, user []byte) {
 		for _, g := range s.groups {
 			g.gone = true
 		}
+		s.gone = true
 		x.groups -= len(s.groups)
 		delete(x.sets, setVersion{version, string(user)})
 	}
@@ -148,12 +154,23 @@ func (w *Writer) settleCounts() error {
 			x.values = append(x.values, b.n)
 		}
 		w.key = countKey(append(w.key[:0], g.set.front...), keys.RankGroup, g.blocks[0].first)
-		w.value = keys.AppendRankGroup(w.value[:0], x.values)
+		w.value = keys.AppendRankCounts(w.value[:0], x.values)
 		if err := w.Batch.Set(w.key, w.value); err != nil {
 			return err
 		}
 	}
-	x.unsaid = x.unsaid[:0]
+	for i, s := range x.parted {
+		s.unsaid, x.parted[i] = false, nil
+		if s.gone {
+			continue
+		}
+		w.key = countKey(append(w.key[:0], s.front...), keys.RankParts, nil)
+		w.value = keys.AppendRankCounts(w.value[:0], s.parts)
+		if err := w.Batch.Set(w.key, w.value); err != nil {
+			return err
+		}
+	}
+	x.unsaid, x.parted = x.unsaid[:0], x.parted[:0]
 	if x.groups > maxGroups || len(x.sets) > maxGroups || x.bytes > maxCounted {
 		x.forgetAll()
 	}
@@ -174,21 +191,21 @@ func countKey(front []byte, kind keys.RankKind, place []byte) []byte {
 
 // countsOf returns what is known of a sorted set's counts, nil if it has no counts.
 func (w *Writer) countsOf(c *collection) (*counted, error) {
-	if !c.old.live || c.renewed || c.old.Size < countUntil || c.old.Spread != (keys.Spread{}) {
+	if !c.old.live || c.renewed || c.old.Size < countUntil {
 		return nil, nil
 	}
 	x := &w.counts
 	s := x.sets[setVersion{c.Version, string(c.user)}]
 	if s == nil {
-		s = &counted{}
-		w.key = countKey(append(w.key[:0], c.key[:c.front]...), keys.RankGroup, nil)
-		w.key[0] = byte(keys.ZSetRank)
-		_, there, err := w.Batch.Get(w.key)
+		stored := *c
+		stored.from = w.Batch // an unknown set has no counts that were kept back
+		parts, err := stored.parts(nil)
 		if err != nil {
 			return nil, err
 		}
-		if there {
-			s.front = bytes.Clone(w.key[:c.front])
+		if s = (&counted{parts: parts}); parts != nil {
+			s.front = bytes.Clone(c.key[:c.front])
+			s.front[0] = byte(keys.ZSetRank)
 		}
 		x.know(c, s)
 	}
@@ -203,7 +220,38 @@ func (x *counts) know(c *collection, s *counted) {
 		x.sets = make(map[setVersion]*counted)
 	}
 	x.sets[setVersion{c.Version, string(c.user)}] = s
-	x.bytes += len(c.user)
+	x.bytes += len(c.user) + 8*len(s.parts)
+}
+
+// countPart counts a member that is new, by 1, or that goes, by -1, among those with hashes like its own.
+func (w *Writer) countPart(c *collection, member []byte, by int) error {
+	s, err := w.countsOf(c)
+	if s == nil || err != nil {
+		return err
+	}
+	n := &s.parts[keys.ElementHash(member)/keys.PartHashes]
+	if *n += uint64(by); *n > c.old.Size+c.Size {
+		return c.miscounts(member)
+	}
+	if !s.unsaid {
+		s.unsaid = true
+		w.counts.parted = append(w.counts.parted, s)
+	}
+	return nil
+}
+
+// parts appends how many members the parts of a sorted set have, by their hashes. It returns nil if that has no counts.
+func (c *collection) parts(dst []uint64) ([]uint64, error) {
+	c.bound = append(append(c.bound[:0], c.key[:c.front]...), byte(keys.RankParts))
+	c.bound[0] = byte(keys.ZSetRank)
+	value, there, err := c.from.Get(c.bound)
+	if err != nil || !there {
+		return nil, err
+	}
+	if dst, err = keys.ParseRankCounts(dst, value); err == nil && len(dst) != keys.HashParts {
+		err = c.miscounts(nil)
+	}
+	return dst, err
 }
 
 // countIn counts a member whose score key has been written.
@@ -372,7 +420,7 @@ func (c *collection) groupAt(e *elements, limit []byte) (*scoreGroup, []uint64, 
 	if err != nil {
 		return nil, nil, err
 	}
-	counts, err := keys.ParseRankGroup(nil, value)
+	counts, err := keys.ParseRankCounts(nil, value)
 	if e.Next() {
 		g.end = bytes.Clone(e.sub()[1:])
 	}
@@ -497,7 +545,7 @@ func (c *collection) rank(at *passed, place []byte) (n uint64, counted bool, err
 func (c *collection) group(e *elements, counts []uint64) ([]uint64, error) {
 	value, err := e.ValueAndErr()
 	if err == nil {
-		counts, err = keys.ParseRankGroup(counts, value)
+		counts, err = keys.ParseRankCounts(counts, value)
 	}
 	if err != nil {
 		err = errors.Join(err, e.Close())
@@ -505,131 +553,64 @@ func (c *collection) group(e *elements, counts []uint64) ([]uint64, error) {
 	return counts, err
 }
 
-// blockWalk finds the blocks of members by their indexes. It goes on from where it is to a higher index, so that several
-// indexes in order share the steps over groups and blocks.
-type blockWalk struct {
-	c      *collection
-	groups elements // on the group behind the present one; its Iter is nil until the first call of to
-	more   bool     // groups is on one
-	first  []byte   // of the present group
-	end    []byte   // of the present group, nil for the last
-	at, n  uint64   // index of the first member of the present group, and how many it has; n is 0 if there is none
-	counts []uint64 // of the blocks of the present group
-
-	blocks elements // on the block behind the present one; its Iter is nil until a block of the group is looked for
-	within bool     // blocks is on one
-	block  int      // which one the present block is of its group
-	begin  []byte   // where it begins
+// span is a range of members, from one place up to another. A nil place is before all members, or behind all.
+type span struct {
+	first, end []byte
+	at, n      uint64 // index of the first member, and how many there are
 }
 
-// to finds the block that has the member of an index, as a range of places, which are valid until the next call. It
-// returns false if there are no counts.
-func (x *blockWalk) to(index uint64) (s span, counted bool, err error) {
-	if x.groups.Iter == nil {
-		if x.groups, err = x.c.countKeys(keys.RankGroup, nil, nil); err != nil {
-			return s, false, err
-		}
-		x.counts = make([]uint64, 0, 4*groupBlocks)
+// blockAt finds the block that has the member of an index, as a range of places. It returns false if there are no
+// counts.
+func (c *collection) blockAt(index uint64) (s span, counted bool, err error) {
+	e, err := c.countKeys(keys.RankGroup, nil, nil)
+	if err != nil {
+		return s, false, err
 	}
-	if x.n == 0 || index < x.at {
-		x.more, x.at, x.n = x.groups.First(), 0, 0
-		if !x.more {
-			return s, false, x.groups.Error()
-		}
-	}
-	if index >= x.at+x.n {
-		if err := x.toGroup(index); err != nil {
-			return s, false, err
-		}
-	}
+	var room [8 * groupBlocks]uint64
+	counts := room[:0]
 	i := 0
-	for s.at, s.n = x.at, x.counts[0]; index >= s.at+s.n; s.n = x.counts[i] {
-		s.at += s.n
-		i++
+search:
+	for ok := e.First(); ok; ok = e.NextPrefix() {
+		if counts, err = c.group(&e, counts[:0]); err != nil {
+			return s, false, err
+		}
+		counted = true
+		for i, s.n = range counts {
+			if index < s.at+s.n {
+				s.first = append(s.first, e.sub()[1:]...)
+				if e.NextPrefix() {
+					s.end = append(s.end, e.sub()[1:]...)
+				}
+				break search
+			}
+			s.at += s.n
+		}
 	}
-	err = x.toBlock(i)
-	if s.first, s.end = x.begin, x.end; i+1 < len(x.counts) && x.within {
-		s.end = x.blocks.sub()[1:]
+	if err := errors.Join(e.Error(), e.Close()); err != nil || !counted {
+		return s, false, err
+	}
+	if index >= s.at+s.n {
+		return s, false, c.miscounted(s.at)
+	}
+	err = c.blocks(s.first, s.end, func(begin []byte) bool {
+		if i--; i < 0 {
+			s.end = append([]byte(nil), begin...)
+			return false
+		}
+		s.first = append(s.first[:0], begin...)
+		return true
+	})
+	if err == nil && i > 0 {
+		err = c.miscounts(s.first)
 	}
 	return s, true, err
-}
-
-// toGroup goes on to the group that has the member of an index.
-func (x *blockWalk) toGroup(index uint64) error {
-	if err := x.closeBlocks(); err != nil {
-		return err
-	}
-	e := &x.groups
-	for x.at, x.n = x.at+x.n, 0; x.more; x.more = e.NextPrefix() {
-		value, err := e.ValueAndErr()
-		if err == nil {
-			x.counts, err = keys.ParseRankGroup(x.counts[:0], value)
-		}
-		if err != nil {
-			return err
-		}
-		n := uint64(0)
-		for _, m := range x.counts {
-			n += m
-		}
-		if index >= x.at+n {
-			x.at += n
-			continue
-		}
-		x.n, x.first, x.end = n, append(x.first[:0], e.sub()[1:]...), nil
-		if x.more = e.NextPrefix(); x.more {
-			x.end = bytes.Clone(e.sub()[1:])
-		}
-		return e.Error()
-	}
-	return errors.Join(e.Error(), x.c.miscounted(x.at))
-}
-
-// toBlock goes on to a block of the present group.
-func (x *blockWalk) toBlock(i int) (err error) {
-	if x.blocks.Iter == nil || i < x.block {
-		if err = x.closeBlocks(); err != nil {
-			return err
-		}
-		if x.blocks, err = x.c.countKeys(keys.RankBlock, x.first, x.end); err != nil {
-			return err
-		}
-		x.within, x.block, x.begin = x.blocks.First(), 0, append(x.begin[:0], x.first...)
-	}
-	for ; x.block < i && x.within; x.block++ {
-		x.begin = append(x.begin[:0], x.blocks.sub()[1:]...)
-		x.within = x.blocks.Next()
-	}
-	if err = x.blocks.Error(); err == nil && (x.block < i || !x.within && i+1 < len(x.counts)) {
-		err = x.c.miscounts(x.begin)
-	}
-	return err
-}
-
-func (x *blockWalk) closeBlocks() error {
-	if x.blocks.Iter == nil {
-		return nil
-	}
-	err := x.blocks.Close()
-	x.blocks.Iter = nil
-	return err
-}
-
-func (x *blockWalk) close() error {
-	err := x.closeBlocks()
-	if x.groups.Iter != nil {
-		err = errors.Join(err, x.groups.Close())
-	}
-	return err
 }
 
 // toPlace moves an iterator to the member of an index; the caller then goes on to higher indexes, or with rev to lower
 // ones. The iterator's first member is that of index from; with rev its last one is. toPlace returns false if there are
 // no counts.
 func (c *collection) toPlace(e *elements, index, from uint64, rev bool) (ok, counted bool, err error) {
-	x := blockWalk{c: c}
-	defer func() { err = errors.Join(err, x.close()) }()
-	s, counted, err := x.to(index)
+	s, counted, err := c.blockAt(index)
 	if err != nil || !counted {
 		return false, false, err
 	}
@@ -659,37 +640,16 @@ func (c *collection) miscounts(place []byte) error {
 
 // closeCounts gives counts to a sorted set that has become large, or takes them from one that has become small.
 func (w *Writer) closeCounts(c *collection) error {
-	s, err := w.countsOf(c)
-	switch {
+	switch s, err := w.countsOf(c); {
 	case err != nil:
 		return err
 	case s != nil && c.Size < countUntil:
-		if err := w.dropCounts(c); err != nil {
-			return err
-		}
+		return w.dropCounts(c)
 	case s == nil && c.Size > countFrom:
-		c.Spread = keys.Spread{}
 		return w.makeCounts(c)
-	case s != nil:
-		return nil
-	}
-	switch {
-	case c.Size <= pickExact:
-		c.Spread = keys.Spread{}
-	case !c.spread():
-		return c.each(nil, func(member, _ []byte) bool {
-			c.Spread[c.Spread.Part(keys.ElementHash(member))]++
-			return true
-		})
 	}
 	return nil
 }
-
-// spread reports whether a sorted set has its members counted by their hashes.
-func (c *collection) spread() bool { return c.Spread != keys.Spread{} }
-
-// ranked reports whether a sorted set has counts, unless a command is about to change that.
-func (c *collection) ranked() bool { return c.Type == keys.ZSet && c.Size > pickExact && !c.spread() }
 
 // dropCounts deletes all counts of a version.
 func (w *Writer) dropCounts(c *collection) error {
@@ -718,9 +678,10 @@ func (w *Writer) makeCounts(c *collection) error {
 	front[0] = byte(keys.ZSetRank)
 	var first []byte // place of the group
 	counts := []uint64{0}
+	var parts [keys.HashParts]uint64
 	closeGroup := func() error {
 		w.key = countKey(append(w.key[:0], front...), keys.RankGroup, first)
-		w.value = keys.AppendRankGroup(w.value[:0], counts)
+		w.value = keys.AppendRankCounts(w.value[:0], counts)
 		return set(w.key, w.value)
 	}
 	e, err := c.elements(keys.ZSetScore, nil, nil)
@@ -732,7 +693,9 @@ func (w *Writer) makeCounts(c *collection) error {
 		if len(place) < scoreBytes {
 			return errors.Join(errCutShort, e.Close())
 		}
-		switch ofBlock, ofGroup := begins(c.Version, place[scoreBytes:]); {
+		member := place[scoreBytes:]
+		parts[keys.ElementHash(member)/keys.PartHashes]++
+		switch ofBlock, ofGroup := begins(c.Version, member); {
 		case ofGroup:
 			err = closeGroup()
 			first, counts = append(first[:0], place...), append(counts[:0], 0)
@@ -747,5 +710,10 @@ func (w *Writer) makeCounts(c *collection) error {
 	if err := errors.Join(err, e.Error(), e.Close()); err != nil {
 		return err
 	}
-	return closeGroup()
+	if err := closeGroup(); err != nil {
+		return err
+	}
+	w.key = countKey(append(w.key[:0], front...), keys.RankParts, nil)
+	w.value = keys.AppendRankCounts(w.value[:0], parts[:])
+	return set(w.key, w.value)
 }

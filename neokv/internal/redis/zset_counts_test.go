@@ -24,20 +24,23 @@ func recount(slot topology.Slot, user []byte, version uint64, order []string,
 		return append(keys.AppendCollection(nil, keys.ZSetRank, slot, user, version), byte(kind))
 	}
 	group, counts := at(keys.RankGroup), []uint64{0}
+	parts := make([]uint64, 64)
 	for _, member := range order {
 		block, newGroup := begins(version, []byte(member))
 		place := append(keys.AppendScore(nil, scores[member]), member...)
 		switch {
 		case newGroup:
-			want[string(group)] = string(keys.AppendRankGroup(nil, counts))
+			want[string(group)] = string(keys.AppendRankCounts(nil, counts))
 			group, counts = append(at(keys.RankGroup), place...), []uint64{0}
 		case block:
 			want[string(append(at(keys.RankBlock), place...))] = "\x01"
 			counts = append(counts, 0)
 		}
 		counts[len(counts)-1]++
+		parts[keys.ElementHash([]byte(member))>>26]++
 	}
-	want[string(group)] = string(keys.AppendRankGroup(nil, counts))
+	want[string(at(keys.RankParts))] = string(keys.AppendRankCounts(nil, parts))
+	want[string(group)] = string(keys.AppendRankCounts(nil, counts))
 	return want
 }
 
@@ -98,15 +101,6 @@ func (d *region) ranked() (all map[string]map[string]float64, orders map[string]
 		front := string(keys.AppendCollection(nil, keys.ZSetRank, slot, []byte(user), m.Version))
 		has := got[front]
 		delete(got, front)
-		var spread keys.Spread
-		if has == nil && len(scores) > pickExact {
-			for member := range scores {
-				spread[keys.ElementHash([]byte(member))>>28]++
-			}
-		}
-		if m.Spread != spread {
-			d.t.Errorf("%q, %d members: by hash %d, want %d", user, len(scores), m.Spread, spread)
-		}
 		if has == nil && len(scores) <= countFrom {
 			continue
 		}
