@@ -68,37 +68,43 @@ func TestVisible(t *testing.T) {
 	t.Logf("seed %d", *seed)
 	random := rand.New(rand.NewPCG(*seed, 5))
 	fresh, estimates := *trials/2, max(20, *trials/20)
-	for _, wrong := range []float64{Wrong / 4, 1 - Level} {
+	for _, c := range []struct {
+		wrong  float64
+		arms   int
+		rounds []int
+	}{
+		{Wrong / 4, 3, []int{6, 7, 8, 10, 12, 24, 60}}, {Wrong / 4, 2, []int{9, 10, 11, 14, 24, 60}},
+		{1 - Level, 3, []int{3, 4, 6, 10, 24}}, {1 - Level, 2, []int{5, 6, 8, 12, 24}},
+	} {
 		for _, n := range noises {
-			for _, rounds := range []int{7, 10, 12, 24, 60} {
-				if rounds < fewest(3, wrong/2)+roundsBeyond {
-					if v := visible(n.rounds(random, rounds, 3, 0), wrong/2); v != 0 {
-						t.Errorf("%d rounds say that they find a change of %g", rounds, v)
-					}
-					continue
+			for i, rounds := range c.rounds {
+				draw := func() []turn { return n.rounds(random, rounds, c.arms, 0) }
+				if v := visible(draw(), c.wrong/2); (i == 0) != (v == 0) {
+					t.Errorf("level %g: %d rounds of %d arms say that they find a change of %g", c.wrong, rounds,
+						c.arms, v)
 				}
-				if *trials < 1000 && (rounds > 10 || wrong > Wrong) { // the rest takes minutes
+				if i == 0 || *trials < 1000 && (i > 1 || c.wrong > Wrong) { // the rest takes minutes
 					continue
 				}
 				var need []float64 // in other runs
 				for range fresh {
-					need = append(need, least(n.rounds(random, rounds, 3, 0), wrong/2))
+					need = append(need, least(draw(), c.wrong/2))
 				}
 				slices.Sort(need)
 				share, sizes := 0.0, []float64{}
 				for range estimates {
-					v := visible(n.rounds(random, rounds, 3, 0), wrong/2)
+					v := visible(draw(), c.wrong/2)
 					at, _ := slices.BinarySearch(need, v)
 					share += float64(at) / float64(len(need)*estimates)
 					sizes = append(sizes, v)
 				}
 				slices.Sort(sizes)
 				truth, median := need[int(Found*float64(len(need)))], sizes[len(sizes)/2]
-				t.Logf("level %g, %-11s %2d rounds: %.3f found; the median says %.4f, nine of ten find %.4f", wrong,
-					n.name, rounds, share, median, truth)
-				if share < .8 || share > .985 {
-					t.Errorf("level %g, %s, %d rounds: %.3f of changes found that nine of ten runs were said to find",
-						wrong, n.name, rounds, share)
+				t.Logf("level %g, %d arms, %-11s %2d rounds: %.3f found; the median says %.2f times the truth", c.wrong,
+					c.arms, n.name, rounds, share, median/truth)
+				if share < .8 || share > .995 {
+					t.Errorf("level %g, %d arms, %s, %d rounds: %.3f of changes found that nine of ten runs were said "+
+						"to find", c.wrong, c.arms, n.name, rounds, share)
 				}
 			}
 		}

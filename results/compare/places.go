@@ -310,20 +310,26 @@ func fewest(arms int, level float64) int {
 }
 
 // How visible works: it draws so many tables, and takes this share of them. The share is more than Found, since a small
-// table knows little of the noise: of changes at that share, some nine of ten are found. So many rounds beyond the
-// fewest with which the test finds anything at all it takes to know the noise well enough.
+// table knows little of the noise: of changes at that share, some nine of ten are found.
 const (
-	drawnTables  = 50
-	drawnShare   = 0.95
-	roundsBeyond = 3
+	drawnTables = 50
+	drawnShare  = 0.95
 )
+
+// beyondDrawn returns how far visible goes beyond the tables that it draws: so many times as far as their drawnShare
+// lies above their median. With the fewest rounds that a test takes the largest of all blocks decide, and a table has
+// hardly seen those. The numbers are from simulations (TestVisible).
+func beyondDrawn(rounds, arms int, level float64) float64 {
+	few := 2 / float64(arms-1) * math.Pow(float64(fewest(arms, level))/float64(rounds), 2)
+	return few * few
+}
 
 // visible returns by how much B must lie above A, or below it, to be found by a test of one side at a level in nine of
 // ten tables like this one. It draws rounds of the table, takes away by how much B lies above A, and deals the blocks
 // of each anew to the arms; each such table tells which change would have been found in it (Efron and Tibshirani, An
-// Introduction to the Bootstrap, section 25.5). It is 0 if rounds are too few to say.
+// Introduction to the Bootstrap, section 25.5). It is 0 if the test finds nothing in so few rounds.
 func visible(turns []turn, level float64) float64 {
-	if len(turns) < fewest(len(turns[0]), level)+roundsBeyond {
+	if len(turns) < fewest(len(turns[0]), level) {
 		return 0
 	}
 	center, _ := shifts(turns, level)
@@ -343,7 +349,11 @@ func visible(turns []turn, level float64) float64 {
 		found = append(found, least(up, level), least(down, level))
 	}
 	slices.Sort(found)
-	return found[int(drawnShare*float64(len(found)))]
+	usual, high := found[len(found)/2], found[int(drawnShare*float64(len(found)))]
+	if usual <= 0 { // most blocks are equal
+		return high
+	}
+	return high * min(10, math.Pow(high/usual, beyondDrawn(len(turns), len(turns[0]), level)))
 }
 
 // least returns the least change of B that a test of one side at a level finds.

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+
+	"neokv.dev/results"
 )
 
 // How much the tests below simulate, and from where. They fail by chance once in a million runs at most.
@@ -251,5 +253,88 @@ func TestRecordedBlocks(t *testing.T) {
 					side)
 			}
 		}
+	}
+}
+
+// TestTies: of figures of which many values are equal, aligned ranks keep their level. They find at least as many
+// changes as the same test with equal values parted by a draw, which keeps its level, too. A figure that never differs
+// has no verdict.
+func TestTies(t *testing.T) {
+	random := rand.New(rand.NewPCG(*seed, 9))
+	t.Logf("seed %d, %d trials", *seed, *trials)
+	// parted ranks blocks as alignedRanks does, but leaves out rounds without a difference, and draws which of two
+	// equal blocks is the larger one.
+	parted := func(turns []turn) places {
+		var differ []turn
+		for _, x := range turns {
+			if slices.Min(x) == slices.Max(x) {
+				continue
+			}
+			x = slices.Clone(x)
+			median := slices.Sorted(slices.Values(x))[len(x)/2] // of three
+			for i := range x {
+				x[i] += -median + 1e-9*random.Float64()
+			}
+			differ = append(differ, x)
+		}
+		flat := ranks(slices.Concat(differ...))
+		var out places
+		for _, x := range differ {
+			out, flat = append(out, flat[:len(x):len(x)]), flat[len(x):]
+		}
+		return out
+	}
+	for _, n := range noises {
+		for _, step := range []float64{.5, 1, 2} { // as a part of the noise, which is 3 %
+			for _, rounds := range []int{14, 30} {
+				if *trials < 1000 && (step != 1 || rounds > 14) {
+					continue // the rest takes seconds
+				}
+				var equal, drawn, drawnEqual, found int
+				for range *trials {
+					for _, change := range []float64{0, .03} {
+						turns := n.rounds(random, rounds, 3, change)
+						for _, x := range turns {
+							for i := range x {
+								x[i] = .03 * step * math.Round(x[i]/(.03*step))
+							}
+						}
+						mean := alignedRanks(turns, 0).upper(quick) <= side
+						byDraw := parted(turns)
+						draw := byDraw != nil && byDraw.upper(quick) <= side
+						switch {
+						case change == 0 && mean:
+							equal++
+						case change > 0 && mean:
+							found++
+						}
+						switch {
+						case change == 0 && draw:
+							drawnEqual++
+						case change > 0 && draw:
+							drawn++
+						}
+					}
+				}
+				share := func(n int) float64 { return 100 * float64(n) / float64(*trials) }
+				t.Logf("%-11s steps of %.1f %%, %d rounds: nothing differs %.1f, by draw %.1f; +3 %% %.1f, by draw %.1f",
+					n.name, 3*step, rounds, share(equal), share(drawnEqual), share(found), share(drawn))
+				if max(equal, drawnEqual) > most(side) {
+					t.Errorf("%s, %d rounds: found %d, by draw %d of %d where nothing differs", n.name, rounds, equal,
+						drawnEqual, *trials)
+				}
+				if slack := int(3 * math.Sqrt(float64(*trials))); found < drawn-slack {
+					t.Errorf("%s, %d rounds: found %d of %d changes, by draw %d", n.name, rounds, found, *trials, drawn)
+				}
+			}
+		}
+	}
+	var rounds []Round
+	for range 60 {
+		side := []results.Figure{{Name: "allocations", Value: 12}}
+		rounds = append(rounds, Round{A: side, B: side, Control: side})
+	}
+	if d := Rounds(rounds, []string{"allocations"}); d.Rows[0].Verdict != Same || d.Conclusion.Verdict != Same {
+		t.Errorf("a figure that is 12 in all blocks: %+v, %+v", d.Rows[0], d.Conclusion)
 	}
 }
