@@ -44,20 +44,55 @@ func stagedRead(random *rand.Rand) [][]byte {
 	}[random.IntN(8)], n))
 }
 
+// stagedScripts are scripts whose arguments are calls. Two of them go on until a limit ends them, or until close to it.
+var stagedScripts = []string{
+	"for _, c in ipairs(ARGV) do redis.pcall(unpack(cjson.decode(c))) end return redis.call('get', KEYS[1])",
+	"for _, c in ipairs(ARGV) do redis.pcall(unpack(cjson.decode(c))) end\nerror('in the middle')",
+	"redis.call('set', KEYS[1], math.random(1000))\nwhile true do for _, c in ipairs(ARGV) do " +
+		"redis.pcall(unpack(cjson.decode(c))) end end",
+	"redis.call('incr', KEYS[1]) for i = 1, math.random(20) do for _, c in ipairs(ARGV) do " +
+		"redis.pcall(unpack(cjson.decode(c))) end end redis.call('sadd', '{foo}m1', math.random(1000))",
+}
+
+// stagedLimits end about half of those scripts.
+var stagedLimits = redis.ScriptLimits{Steps: 20_000, Bytes: 200_000, Calls: 60}
+
+// stagedScript makes a call of a script.
+func stagedScript(random *rand.Rand) redis.Call {
+	rest := []string{"1", fmt.Sprintf("{foo}g%d", random.IntN(4))}
+	for range 1 + random.IntN(6) {
+		args := stagedCall(random)
+		if random.IntN(3) == 0 {
+			args = stagedRead(random)
+		}
+		rest = append(rest, fmt.Sprintf(`["%s"]`, bytes.Join(args, []byte(`","`))))
+	}
+	return scriptCall(stagedScripts[random.IntN(len(stagedScripts))], rest...)
+}
+
 // entryOfUnits makes one log entry of units: calls, groups and marks. It is exact if it has marks.
-func entryOfUnits(index uint64, units []byte, marks []byte) sm.Entry {
+func entryOfUnits(index uint64, units, marks []byte, s *scripts) sm.Entry {
 	entry := entryOf(index)
-	entry.Cmd = append(append(entry.Cmd, units...), marks...)
-	if len(marks) > 0 {
-		entry.Cmd = appendTrailer(entry.Cmd, 0, len(marks), nil, index-1)
+	entry.Cmd = append(append(append(entry.Cmd, units...), s.bytes...), marks...)
+	if len(marks) > 0 || len(s.bytes) > 0 {
+		entry.Cmd = appendTrailer(entry.Cmd, len(s.bytes), len(marks), nil, index-1)
 	}
 	return entry
 }
 
-// stagedUnits makes some units: calls, and groups of calls. Most groups have marks, of keys that units before them may
-// have changed.
-func stagedUnits(random *rand.Rand, n int) (units, marks []byte) {
+// stagedUnits makes some units: calls, scripts, and groups of them. Most groups have marks, of keys that units before
+// them may have changed.
+func stagedUnits(random *rand.Rand, n int) (units, marks []byte, s *scripts) {
+	s = new(scripts)
+	scripted := random.IntN(3) > 0
+	if scripted {
+		s.limit(stagedLimits)
+	}
 	for ; n > 0; n-- {
+		if scripted && random.IntN(4) == 0 {
+			units = s.appendCall(units, new(stagedScript(random)))
+			continue
+		}
 		if random.IntN(3) > 0 {
 			units = appendCall(units, &redis.Call{Args: stagedCall(random)})
 			continue
@@ -68,15 +103,18 @@ func stagedUnits(random *rand.Rand, n int) (units, marks []byte) {
 			if random.IntN(4) == 0 {
 				calls = append(calls, redis.Call{Args: stagedRead(random)})
 			}
+			if scripted && random.IntN(12) == 0 {
+				calls = append(calls, stagedScript(random))
+			}
 		}
 		watched := random.IntN(3)
 		for range watched {
 			key := fmt.Sprintf("{foo}%c%d", "slcmzg"[random.IntN(6)], random.IntN(4))
 			marks = appendMark(marks, key, random.IntN(5) == 0, random.IntN(50) == 0)
 		}
-		units = new(scripts).appendGroup(units, redis.GroupExec, watched, calls)
+		units = s.appendGroup(units, redis.GroupExec, watched, calls)
 	}
-	return units, marks
+	return units, marks, s
 }
 
 // apply applies a log from where the replica is, in updates of random sizes.
@@ -157,8 +195,8 @@ func checkStages(t *testing.T, seed uint64, enough int, mistakes Mistakes) error
 	random := rand.New(rand.NewPCG(seed, 0))
 	var log []sm.Entry
 	for len(log) < 60 {
-		units, marks := stagedUnits(random, 1+random.IntN(30))
-		log = append(log, entryOfUnits(uint64(len(log)+1), units, marks))
+		units, marks, scripts := stagedUnits(random, 1+random.IntN(30))
+		log = append(log, entryOfUnits(uint64(len(log)+1), units, marks, scripts))
 	}
 	model := openStill(t, disk.Mem())
 	defer model.close(t)
@@ -247,7 +285,7 @@ func checkUnits(t *testing.T, seed uint64, grouped bool, mistakes Mistakes) erro
 			}
 			units = appendCall(units, &redis.Call{Args: words("hset {foo}h f v")})
 		}
-		log = append(log, entryOfUnits(uint64(len(log)+1), units, nil))
+		log = append(log, entryOfUnits(uint64(len(log)+1), units, nil, new(scripts)))
 	}
 	r := openStill(t, disk.Mem())
 	inside := 0
