@@ -408,3 +408,42 @@ func TestWorkloadsAreDocumented(t *testing.T) {
 	}
 	generated(t, "workloads.md", "\n"+b.String()+"\n")
 }
+
+// programRow is a row of the table in .ci/programs: name, module or package, ports, and a file if it is not Go.
+var programRow = regexp.MustCompile(`\{name: "(.+?)", of: "(.+?)", ports: "(.+?)", (?:run: \w+|file: "(.+?)")\}`)
+
+// programs.md has the programs of .ci/programs, and the versions that are pinned there.
+func TestProgramsAreDocumented(t *testing.T) {
+	const folder = "../.ci/programs/"
+	read := func(name string) string {
+		text, err := os.ReadFile(folder + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	pinned := read("go.mod") + read("package.json")
+	var b strings.Builder
+	row(&b, "program", "version", "ports")
+	row(&b, "---", "---", "---")
+	rows := programRow.FindAllStringSubmatch(read("programs.go"), -1)
+	for _, m := range rows {
+		name, of, ports, file := m[1], m[2], m[3], m[4]
+		version := "Debian's `" + of + "`"
+		if filepath.Ext(file) != ".py" {
+			pin := regexp.MustCompile(`[\t "]` + regexp.QuoteMeta(of) + `(?: v|": ")([0-9.]+)`).FindStringSubmatch(pinned)
+			if pin == nil {
+				t.Fatalf("%s: %s has no version in go.mod or package.json", name, of)
+			}
+			version = pin[1]
+		}
+		if file == "" {
+			name = fmt.Sprintf("[%s](https://pkg.go.dev/%s)", name, of)
+		}
+		row(&b, name, version, strings.Join(strings.Fields(ports), ", "))
+	}
+	if len(rows) == 0 {
+		t.Fatal("no programs found")
+	}
+	generated(t, "programs.md", b.String())
+}

@@ -68,7 +68,11 @@ func run(neokv string, only *regexp.Regexp) error {
 		began := time.Now()
 		outcome := "ok"
 		for port := range strings.FieldsSeq(p.ports) {
-			if err := p.call(servers.addrs[port]); err != nil {
+			err := servers.empty(port)
+			if err == nil {
+				err = p.call(servers.addrs[port])
+			}
+			if err != nil {
 				outcome = fmt.Sprintf("FAILED at %s: %v", port, err)
 				failed++
 				break

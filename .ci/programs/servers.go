@@ -116,6 +116,18 @@ func (s *servers) redis() error {
 	return nil
 }
 
+// empty deletes all keys.
+func (s *servers) empty(port string) error {
+	for _, addr := range s.addrs[port] {
+		client := redis.NewClient(&redis.Options{Addr: addr})
+		defer client.Close()
+		if err := client.FlushAll(context.Background()).Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // free returns a port whose cluster bus port is one, too.
 func free() (string, error) {
 	for {
