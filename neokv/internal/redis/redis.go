@@ -269,8 +269,11 @@ type Writer struct {
 	Changes uint64
 	// ScriptLimits are those of the entry's scripts. Log, if it is not nil, gets what they log, at a level from debug, 0, to
 	// warning, 3.
-	ScriptLimits ScriptLimits
-	Log          func(level int, text string)
+	ScriptLimits   ScriptLimits
+	ScriptMistakes ScriptMistakes
+	Log            func(level int, text string)
+	// ScriptsEnded counts the scripts that a limit has ended.
+	ScriptsEnded uint64
 	// MapOrder is a mistake that tests plant: random choices follow the order of a Go map, so replicas differ.
 	MapOrder bool
 

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -44,8 +46,18 @@ type ScriptLimits struct {
 	Calls int
 }
 
+// ScriptMistakes are errors in how scripts run that a test plants, to see that a checker finds them. None by default.
+type ScriptMistakes struct {
+	KeptWrites bool // what an ended script has written stays
+	Chance     bool // the seed of random numbers is each replica's own
+	Capacity   bool // the length of the replica's batch counts as instructions
+	MapOrder   bool // arguments come in the order of a Go map
+	Discard    bool // replies to a script's calls have the room that the script's own reply has
+	OldVersion bool // Undo gives versions again
+}
+
 // DefaultScriptLimits are for tests that say nothing else.
-var DefaultScriptLimits = ScriptLimits{Steps: 2_000_000, Bytes: 64 << 20, Calls: 20_000}
+var DefaultScriptLimits = ScriptLimits{Steps: 1_000_000, Bytes: 32 << 20, Calls: 10_000}
 
 // What a script's calls cost, in instructions.
 const (
@@ -54,7 +66,7 @@ const (
 	unitCost = 8  // a unit of writeLimit, of a write
 	workCost = 2  // the same of a read: there it is a unit of engine.Work
 	// heldBytes is how many bytes of writes cost as much as an instruction.
-	heldBytes = 64
+	heldBytes = 32
 )
 
 // The settings that errors name.
@@ -160,7 +172,14 @@ func (w *Writer) script(args [][]byte, out *Reply) error {
 	h := takeHost()
 	defer h.release()
 	h.w, h.limits, h.log, h.nowMS = w, w.ScriptLimits, w.Log, w.State.TimeMS
-	return h.call(args, out, w.random().Uint64())
+	seed := w.random().Uint64()
+	if w.ScriptMistakes.Chance {
+		seed = rand.Uint64()
+	}
+	if w.ScriptMistakes.Discard {
+		h.room = out
+	}
+	return h.call(args, out, seed)
 }
 
 // script runs a script that may not write.
@@ -201,6 +220,8 @@ type scriptHost struct {
 	saved  bool
 	before Point // the state before the first write, if saved
 	err    error // what has gone wrong in the engine
+
+	room *Reply // planted: see ScriptMistakes.Discard
 
 	touched bool // looking has come to a call that needs a region
 	key     []byte
@@ -258,6 +279,9 @@ func (h *scriptHost) call(args [][]byte, out *Reply, seed uint64) error {
 	case len(args[scriptTouched]) > 0:
 		h.slot, h.slotted = topology.SlotOf(args[scriptTouched]), true
 	}
+	if h.w != nil && h.w.ScriptMistakes.MapOrder {
+		argv = slices.Collect(maps.Values(maps.Collect(slices.All(argv))))
+	}
 	reply, ended := h.run(script, keys, argv, seed, out.Proto)
 	switch {
 	case h.err != nil:
@@ -266,10 +290,13 @@ func (h *scriptHost) call(args [][]byte, out *Reply, seed uint64) error {
 		out.raw(reply)
 		return nil
 	}
-	if h.saved {
+	if h.saved && !h.w.ScriptMistakes.KeptWrites {
 		if err := h.w.Undo(h.before); err != nil {
 			return err
 		}
+	}
+	if h.w != nil {
+		h.w.ScriptsEnded++
 	}
 	out.Error(ended)
 	return nil
@@ -328,6 +355,9 @@ func (h *scriptHost) Call(reply []byte, args [][]byte, protocol int) []byte {
 	h.state.Charge(callCost+argCost*len(args), 0)
 	out := &h.inner
 	*out = Reply{Buf: reply, Proto: protocol, Room: len(reply) + int(h.state.Left().Bytes), More: noMore}
+	if h.room != nil && h.room.More != nil {
+		out.Room, out.More = len(reply)+h.room.Room, h.room.More
+	}
 	row, run := h.find(args, out)
 	switch {
 	case run != nil:
@@ -335,7 +365,10 @@ func (h *scriptHost) Call(reply []byte, args [][]byte, protocol int) []byte {
 	case row != nil:
 		h.runRow(row, args, out)
 	}
-	if out.Full {
+	switch {
+	case out.Full && h.room != nil:
+		out.Buf = append(out.Buf[:len(reply)], "$-1\r\n"...)
+	case out.Full:
 		h.end(lua.LimitBytes)
 	}
 	return out.Buf
@@ -442,6 +475,9 @@ func (h *scriptHost) runRow(row *Command, args [][]byte, out *Reply) {
 			h.end("")
 		}
 		h.saved = true
+	}
+	if w.ScriptMistakes.Capacity {
+		h.state.Charge(w.Batch.Len(), 0)
 	}
 	held := w.Batch.Held()
 	if h.err = w.Run(row, args, out); h.err != nil {

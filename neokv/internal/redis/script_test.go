@@ -3,9 +3,13 @@ package redis
 import (
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
+
+	"neokv.dev/neokv/internal/engine"
+	"neokv.dev/neokv/internal/lua"
 )
 
 var scriptCosts = flag.Bool("script.costs", false, "TestScriptCosts prints how long an instruction takes")
@@ -80,4 +84,154 @@ func numbers(n int) (all []string) {
 		all = append(all, fmt.Sprint(i))
 	}
 	return all
+}
+
+// everything is all that a region's slots hold.
+func (d *region) everything() map[string]string { return d.contentOf(allSlots) }
+
+// TestEndedScripts: a script that a limit ends has written nothing, whatever it did before, alone and behind other calls
+// of its batch. The reply names the setting.
+func TestEndedScripts(t *testing.T) {
+	limit(t, 20<<10)
+	normal := engine.AheadBytes
+	defer func() { engine.AheadBytes = normal }()
+	engine.AheadBytes = 2000
+	before := `set s v; set long ` + strings.Repeat("x", 100_000) + `; rpush l a b c; hset h f v g w; sadd m 1 2 3; zadd z 1 a 2 b
+		set gone v px 1000; sadd many ` + strings.Join(numbers(1500), " ") + `; neokv legacyset old v`
+	writes := []string{
+		"redis.call('set', 's', 'other')", "redis.call('del', 's', 'l', 'h', 'm', 'z', 'old')", "redis.call('rpush', 'l', 'd')",
+		"redis.call('lrem', 'l', 0, 'b')", "redis.call('hset', 'h', 'f', 'x', 'i', 'y')", "redis.call('spop', 'm', 2)",
+		"redis.call('zadd', 'z', 5, 'c', 6, 'a')", "redis.call('expire', 's', 5)", "redis.call('persist', 'gone')",
+		"redis.call('sunionstore', 'm', 'many', 'm')", "redis.call('sunionstore', 'new', 'many', 'many')",
+		"redis.call('setrange', 'long', 50000, 'yyy')", "redis.call('append', 'long', ('z'):rep(70000))",
+		"redis.call('rename', 'many', 'few')", "redis.call('copy', 'many', 'z', 'replace')", "redis.call('flushall')",
+		"redis.call('set', 'old', 'new')", "redis.pcall('incr', 'l')", "redis.call('zadd', 'fresh', 1, 'a')",
+		"redis.call('sort', 'many', 'alpha', 'store', 'l')", "redis.call('getdel', 's')", "redis.call('mset', 'p', 1, 'q', 2)",
+	}
+	ends := map[string]string{
+		"while true do end":                                                                      scriptSteps,
+		"while true do pcall(error, 'x') end":                                                    scriptSteps,
+		"while true do redis.pcall('get') end":                                                   scriptCalls,
+		"local s = 'x' while true do s = s .. s end":                                             scriptSteps + " " + scriptBytes,
+		"while true do redis.call('lrange', 'k', 0, -1) end":                                     scriptCalls,
+		"redis.call('setrange', 'big', 2000000, 'x') while true do redis.call('get', 'big') end": scriptSteps + " " + scriptBytes,
+		"local f f = function() return f() end f()":                                              scriptSteps,
+		"coroutine.wrap(function() while true do end end)()":                                     scriptSteps,
+		"local t = {} while true do t[#t + 1] = {} end":                                          scriptSteps + " " + scriptBytes,
+	}
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	by := rand.New(rand.NewPCG(seed, 0))
+	for end, setting := range ends {
+		for _, long := range []int{0, 40} {
+			d := newRegion(t)
+			d.long, d.limits = long, ScriptLimits{Steps: 300_000, Bytes: 20 << 20, Calls: 1000}
+			d.w.Effects = new(Effects)
+			for _, line := range strings.FieldsFunc(before, func(r rune) bool { return r == ';' || r == '\n' }) {
+				d.must(2, strings.Fields(line)...)
+			}
+			for range 3 {
+				text := ""
+				for range 1 + by.IntN(6) {
+					text += writes[by.IntN(len(writes))] + " "
+				}
+				if err := d.endUnits(); err != nil {
+					t.Fatal(err)
+				}
+				d.reclaim()
+				want, effects, state := d.stored(), len(d.w.Effects.All), d.state
+				if long > 0 { // something of its batch comes before
+					d.must(2, "set", "k2", "v")
+					d.must(2, "hset", "h2", "f", "v")
+				}
+				got := d.must(2, "eval", text+end, "1", "s").String()
+				found := false
+				for _, s := range strings.Fields(setting) {
+					found = found || strings.Contains(got, s)
+				}
+				if !found && !strings.Contains(got, "WRONGTYPE") {
+					t.Fatalf("%s%s: %s; want %s", text, end, got, setting)
+				}
+				if !found { // the script's own error, which undoes nothing
+					continue
+				}
+				if long > 0 {
+					d.must(2, "del", "k2", "h2")
+				} else if len(d.w.Effects.All) != effects {
+					t.Errorf("%s%s: effects %v", text, end, d.w.Effects.All[effects:])
+				}
+				if err := d.endUnits(); err != nil {
+					t.Fatal(err)
+				}
+				d.reclaim()
+				for key, value := range d.stored() {
+					if want[key] != value {
+						t.Errorf("%s%s leaves %.100q = %.100q, want %.100q", text, end, key, value, want[key])
+					}
+					delete(want, key)
+				}
+				if len(want) > 0 {
+					t.Errorf("%s%s has removed %d records", text, end, len(want))
+				}
+				if d.state.KeyCount != state.KeyCount || d.state.Legacy != state.Legacy {
+					t.Errorf("%s%s: region state %+v, before %+v", text, end, d.state, state)
+				}
+			}
+		}
+	}
+}
+
+// TestVersionsOfEndedScripts: what an ended script has written ahead of its batch does not come back in a collection
+// that is made later.
+func TestVersionsOfEndedScripts(t *testing.T) {
+	normal := engine.AheadBytes
+	defer func() { engine.AheadBytes = normal }()
+	engine.AheadBytes = 1000
+	for _, planted := range []bool{false, true} {
+		d := newRegion(t)
+		d.limits.Steps = 100_000
+		d.w.ScriptMistakes.OldVersion = planted
+		d.must(2, append([]string{"sadd", "s"}, numbers(2000)...)...)
+		d.must(2, "eval", "redis.call('sunionstore', 'd', 's') while true do end", "1", "s")
+		d.must(2, "sadd", "d", "alone")
+		var out Reply
+		err := d.call([][]byte{[]byte("smembers"), []byte("d")}, &out)
+		if (err == nil && string(out.Buf) == "*1\r\n$5\r\nalone\r\n") == planted {
+			t.Errorf("planted %v: the set has %.200q, %v", planted, out.Buf, err)
+		}
+	}
+}
+
+// TestScriptRepliesCountAlike: a run uses as many steps and bytes whatever protocol its client speaks.
+func TestScriptRepliesCountAlike(t *testing.T) {
+	for _, text := range []string{
+		"return {1, 'two', {3}, true, false, 1.5}", "return {ok = 'x'}", "return {err = 'E x'}", "error('x')", "error({err = 'E x'})",
+		"redis.setresp(3) return redis.call('hgetall', 'h')", "redis.setresp(3) return {redis.call('get', 'absent'), true}",
+		"return {double = 0.1}", "return {map = {a = 1, b = {map = {c = 2}}}}", "return {set = {a = true, b = true}}",
+		"return {big_number = '123'}", "return {verbatim_string = {format = 'txt', string = ('x'):rep(1000)}}",
+		"return ('x'):rep(100000)", "return nil", "return redis.call('incr', 's')",
+	} {
+		var left [2]lua.Limits
+		for proto := range left {
+			d := newRegion(t)
+			d.must(2, "hset", "h", "f", "1", "g", "2")
+			script, err := lua.Compile(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := d.write(func(w *Writer) error {
+				h := takeHost()
+				defer h.release()
+				h.w, h.limits, h.flags = w, d.limits, ScriptCrossSlots
+				h.run(script, nil, nil, 7, 2+proto)
+				left[proto] = h.state.Left()
+				return h.err
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if left[0] != left[1] {
+			t.Errorf("%s: %+v left in RESP2, %+v in RESP3", text, left[0], left[1])
+		}
+	}
 }

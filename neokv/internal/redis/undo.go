@@ -58,7 +58,9 @@ func (w *Writer) Undo(p Point) error {
 	}
 	given := w.State.LastVersion
 	*w.State = p.state
-	w.State.LastVersion = given
+	if !w.ScriptMistakes.OldVersion {
+		w.State.LastVersion = given
+	}
 	w.SoonestMS, w.Orphans, w.Flushed = p.soonest, p.orphans, p.flushed
 	w.numbers, w.seeded = p.numbers, p.seeded
 	if w.Effects != nil {

@@ -164,7 +164,7 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 	}
 	w.Batch, w.State, w.SoonestMS = m.newBatch(), &m.state, redis.NoExpiry
 	w.Orphans, w.Flushed = redis.Orphans{}, false
-	w.PopMemory, w.MapOrder = m.o.PopMemory, m.o.Mistakes.MapOrder
+	w.PopMemory, w.MapOrder, w.ScriptMistakes = m.o.PopMemory, m.o.Mistakes.MapOrder, m.o.Mistakes.Scripts
 	for i := range entries {
 		if err := m.apply(w, &entries[i]); err != nil {
 			if w.Batch != nil {

@@ -114,6 +114,7 @@ type Mistakes struct {
 	AnyExact     bool // apply accepts an exact entry whatever was applied since, and others are proposed beside it
 	LateBase     bool // the base of an exact entry is read after the watches
 	KeptWatches  bool // watches outlive the term
+	Scripts      redis.ScriptMistakes
 	DeafWatch    bool // a watch does not wait for the Update under way, which tells nobody what it does
 }
 

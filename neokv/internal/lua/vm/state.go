@@ -45,9 +45,13 @@ type global struct {
 	current      *LState
 }
 
+// bytesPerStep is how many bytes of memory cost as much as an instruction: to allocate, clear and collect them.
+const bytesPerStep = 32
+
 func (g *global) charge(steps, bytes int) {
-	g.steps -= int64(steps)
+	before := g.bytes / bytesPerStep
 	g.bytes -= int64(bytes)
+	g.steps -= int64(steps) + before - g.bytes/bytesPerStep
 	if g.steps < 0 || g.bytes < 0 {
 		g.exceeded()
 	}
