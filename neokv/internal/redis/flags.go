@@ -77,7 +77,7 @@ func (c *Command) inCategory(name string) bool {
 	case "write":
 		return c.Flags&FlagWrite != 0
 	case "read":
-		return c.Flags&FlagReadonly != 0
+		return c.Flags&FlagReadonly != 0 && c.Doc.Group != "scripting"
 	case "admin", "dangerous":
 		return c.Flags&FlagAdmin != 0
 	case "fast":

@@ -69,7 +69,7 @@ func ParseCall(line string) (args []string, err error) {
 
 // Cases are the written cases, by command.
 var Cases = slices.Concat(stringCases, hashCases, setCases, listCases, zsetCases, sortCases, largeCases, longCases,
-	transactionCases)
+	scriptCases, transactionCases)
 
 // stringCases are the cases of strings, of keys, and of commands without a file of their own.
 var stringCases = []Case{

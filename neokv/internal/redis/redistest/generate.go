@@ -49,10 +49,13 @@ var Families = []struct {
 }
 
 // Calls makes one random call, sometimes with others that belong to it. With dataOnly it uses only families that need
-// no whole server. Else some are transactions of such calls.
+// no whole server. Else some are transactions of such calls, and some are made by scripts.
 func (g *CallGenerator) Calls(dataOnly bool) [][]string {
 	if !dataOnly && g.one(transactionOdds) {
 		return transactionCall(g)
+	}
+	if !dataOnly && g.one(scriptOdds) {
+		return scriptCall(g)
 	}
 	total := 0
 	for _, f := range Families {

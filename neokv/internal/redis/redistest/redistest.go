@@ -116,6 +116,11 @@ func Run(o Options) (*Report, error) {
 			}
 		}
 	}
+	if !o.DataOnly {
+		if err := c.exchange("", loads()); err != nil {
+			return &c.report, err
+		}
+	}
 	g := CallGenerator{Rand: rand.New(rand.NewPCG(o.Seed, 0)), Tag: o.Tag, Spread: o.Spread, Cluster: o.Cluster,
 		Proto: o.Proto}
 	for end := c.report.Calls + o.Calls; c.report.Calls < end && !c.enough(); {
@@ -158,6 +163,7 @@ type peer struct {
 	net.Conn
 	r       *bufio.Reader
 	through func(call [][]byte) [][]byte
+	proto   int
 }
 
 func connect(o Options) (*comparison, error) {
@@ -197,6 +203,7 @@ func connectPair(o Options) (*pair, error) {
 		}
 	}
 	p.want.through, p.got.through = o.Through, o.Through
+	p.want.proto, p.got.proto = o.Proto, o.Proto
 	return p, nil
 }
 
@@ -271,6 +278,9 @@ func (c *comparison) exchangeOn(p *pair, name string, calls [][][]byte) error {
 	all := make([]Difference, len(calls))
 	for i, call := range calls {
 		c.report.Calls++
+		if isCall(call, byScript) {
+			call = call[1:]
+		}
 		all[i] = Difference{Number: c.report.Calls, Case: name, Call: call, Want: want[i], Got: got[i],
 			Other: p == c.other}
 	}
@@ -439,8 +449,11 @@ func (p peer) converse(calls [][][]byte) (got []byte, err error) {
 func (p peer) send(calls [][][]byte) (sent chan error, err error) {
 	var out []byte
 	for _, call := range calls {
-		if p.through != nil {
+		switch {
+		case p.through != nil:
 			call = p.through(call)
+		case isCall(call, byScript):
+			call = evalOf(call[1:], p.proto)
 		}
 		out = AppendCall(out, call...)
 	}

@@ -1,6 +1,10 @@
 package redistest
 
-import "strings"
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
 
 // transactionCases are the cases of MULTI, EXEC, DISCARD, WATCH and UNWATCH.
 var transactionCases = []Case{
@@ -610,11 +614,7 @@ const transactionOdds = 20
 
 // transactionCall makes a transaction. Mostly all its keys are in one slot.
 func transactionCall(g *CallGenerator) [][]string {
-	inner := *g
-	if g.Spread {
-		inner.Tag, inner.Spread, inner.oneSlot = "{s}", false, true
-	}
-	g = &inner
+	g = g.inOneSlot()
 	var calls [][]string
 	watches := g.one(2)
 	if watches {
@@ -635,6 +635,8 @@ func transactionCall(g *CallGenerator) [][]string {
 				{"exec"}, {"exec", "x"}, {"watch"}, {"multi", "x"}, {"discard", "x"}}[g.IntN(10)])
 		case watches && g.one(12):
 			calls = append(calls, g.interfere()...)
+		case g.one(8):
+			calls = append(calls, scriptCall(g)...)
 		default:
 			calls = append(calls, g.queued()...)
 		}
@@ -643,6 +645,15 @@ func transactionCall(g *CallGenerator) [][]string {
 		return append(calls, []string{"discard"})
 	}
 	return append(calls, []string{g.pick("exec", "EXEC")})
+}
+
+// inOneSlot returns a generator whose keys are in one slot, mostly.
+func (g *CallGenerator) inOneSlot() *CallGenerator {
+	inner := *g
+	if g.Spread {
+		inner.Tag, inner.Spread, inner.oneSlot = "{s}", false, true
+	}
+	return &inner
 }
 
 // interfere makes up to one call of the other connection, or of this one, sometimes with others that belong to it.
@@ -660,6 +671,25 @@ func (g *CallGenerator) interfere() (calls [][]string) {
 	return calls
 }
 
+// countsKeys are commands whose first argument, or whose second, is a number of keys.
+var countsKeys = []string{"sintercard", "zintercard", "zunion", "zinter", "zdiff", "zunionstore", "zinterstore",
+	"zdiffstore", "lmpop", "zmpop"}
+
+// takesOptionForKey reports whether a call counts more keys than it has, so that an option is one, in another slot.
+func (g *CallGenerator) takesOptionForKey(call []string) bool {
+	if !slices.Contains(countsKeys, strings.ToLower(call[0])) {
+		return false
+	}
+	for i := 1; i < min(3, len(call)); i++ {
+		if n, err := strconv.Atoi(call[i]); err == nil && n <= len(call)-i-1 {
+			return slices.ContainsFunc(call[i+1:i+1+max(n, 0)], func(key string) bool {
+				return !strings.HasPrefix(key, g.Tag)
+			})
+		}
+	}
+	return false
+}
+
 // behindUnit are the commands of which NeoKV runs the parts of other regions behind the unit of a transaction. Random
 // transactions do not have them.
 var behindUnit = []string{"keys", "dbsize", "scan", "randomkey", "flushall", "flushdb"}
@@ -675,6 +705,7 @@ func (g *CallGenerator) queued() [][]string {
 			}
 			// Redis finds a subcommand behind whose name a zero byte stands where its hash happens to collide.
 			ok = ok && (len(call) < 2 || strings.IndexByte(call[1], 0) <= 0)
+			ok = ok && !(g.oneSlot && g.takesOptionForKey(call))
 		}
 		if ok {
 			return calls
