@@ -112,7 +112,8 @@ type Cluster struct {
 	randMu sync.Mutex
 	rand   *rand.Rand
 
-	scripts lua.Scripts // that the proxy port knows
+	scripts   lua.Scripts // that the proxy port knows
+	scriptLog scriptLog
 
 	unknownMu sync.Mutex
 	unknown   map[string]bool // see onUnknown
@@ -172,6 +173,7 @@ const (
 	EventRegion  EventKind = "region"  // a split or merge goes on
 	// EventImpaired is of what gets worse, or well again, though nothing fails.
 	EventImpaired EventKind = "impaired"
+	EventScript   EventKind = "script" // a script has called redis.log, at the level notice or warning
 	EventClient   EventKind = "client" // a client calls a command that NeoKV lacks; once for each of the first hundred
 )
 
@@ -197,6 +199,48 @@ func (c *Cluster) onUnknown(name string) {
 	c.unknownMu.Unlock()
 	if !told {
 		c.event(EventClient, "a client called %s, which NeoKV does not have; docs/commands.md lists what it has", name)
+	}
+}
+
+// The bounds of what scripts log.
+const (
+	logLevel = 2       // Redis's default: notice
+	logBytes = 1 << 10 // of a line
+	logLines = 10      // in each logEvery
+	logEvery = time.Second
+)
+
+// scriptLog is how much scripts have logged lately.
+type scriptLog struct {
+	mu    sync.Mutex
+	since time.Time
+	lines int
+}
+
+// logScript tells what a script logs, as far as it is not too much.
+func (c *Cluster) logScript(where string, level int, text string) {
+	if level < logLevel {
+		return
+	}
+	l := &c.scriptLog
+	l.mu.Lock()
+	if now := time.Now(); now.Sub(l.since) >= logEvery {
+		l.since, l.lines = now, 0
+	}
+	l.lines++
+	n := l.lines
+	l.mu.Unlock()
+	switch {
+	case n < logLines:
+		text = strings.Map(func(r rune) rune {
+			if r < ' ' {
+				return ' '
+			}
+			return r
+		}, text[:min(len(text), logBytes)])
+		c.event(EventScript, "%s: a script logs: %s", where, text)
+	case n == logLines:
+		c.event(EventScript, "%s: scripts log more than %d lines a second; the others are left out", where, logLines)
 	}
 }
 

@@ -145,8 +145,9 @@ func (n *storePlace) open(booting bool) (*store.Store, error) {
 		Port: number, Cluster: n.cluster, Initial: n.initial, Booting: booting, Rand: random, Seed: c.config.Seed,
 		Known: c.boots.last(n.id) > 0, Admit: func() error { return n.enter(booting) }, Absent: c.absent,
 		ClockAhead: n.clockAhead, Mistakes: c.hooks.Mistakes.Store, Hooks: c.hooks.Region, Pinned: c.pinned,
-		OnFail:   func(err error) { n.fail(fs, err) },
-		OnChange: func(text string) { c.event(EventRegion, "%s", text) },
+		OnFail:      func(err error) { n.fail(fs, err) },
+		OnChange:    func(text string) { c.event(EventRegion, "%s", text) },
+		OnScriptLog: func(level int, text string) { c.logScript(fmt.Sprintf("store %d", n.id), level, text) },
 		OnServe: func(r topology.RegionID, term uint64) {
 			c.event(EventLeader, "region %d: store %d leads, term %d", r, n.id, term)
 		},

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -100,6 +102,47 @@ return {n, ARGV[1], redis.call("EXISTS", KEYS[1], KEYS[2])}`, x.name))
 	}
 }
 
+// TestScriptsLog: what scripts log is an event, once for each time they ran, and no more than people can read.
+func TestScriptsLog(t *testing.T) {
+	var mu sync.Mutex
+	var lines []string
+	c := start(t, Config{InMemory: true, NoSockets: true, OnEvent: func(e ClusterEvent) {
+		if e.Kind == EventScript {
+			mu.Lock()
+			lines = append(lines, e.Text)
+			mu.Unlock()
+		}
+	}})
+	key := keyAt(t, c, 2)
+	for addr, text := range map[string]string{
+		c.ProxyAddr(): "redis.log(redis.LOG_NOTICE, 'no', 'key')",
+		c.Addrs()[1]: "redis.log(redis.LOG_WARNING, 'a\\nb') redis.log(redis.LOG_VERBOSE, 'nobody reads this') " +
+			"redis.call('set', KEYS[1], 1)",
+	} {
+		if err := clientAt(t, c, addr).Eval(t.Context(), text, []string{key}).Err(); err != nil && err != redis.Nil {
+			t.Fatal(err)
+		}
+	}
+	r := clientAt(t, c, c.Addrs()[1])
+	if err := r.EvalRO(t.Context(), "redis.log(redis.LOG_NOTICE, 'read')", []string{key}).Err(); err != redis.Nil {
+		t.Fatal(err)
+	}
+	want := []string{"store 2: a script logs: a b", "store 2: a script logs: no key", "store 2: a script logs: read"}
+	mu.Lock()
+	slices.Sort(lines)
+	if !slices.Equal(lines, want) {
+		t.Errorf("%q, want %q", lines, want)
+	}
+	lines = nil
+	mu.Unlock()
+	r.Eval(t.Context(), "for i = 1, 1000 do redis.log(redis.LOG_WARNING, ('x'):rep(10000)) end", []string{key})
+	mu.Lock()
+	defer mu.Unlock()
+	if n := len(lines); n < 2 || n > 100 || len(lines[0]) > 1100 {
+		t.Errorf("%d lines of %d bytes", n, len(lines[0]))
+	}
+}
+
 // TestScriptsAreFoundElsewhere: a store finds the scripts of those that it can ask, of the proxy port, and no others.
 func TestScriptsAreFoundElsewhere(t *testing.T) {
 	c := start(t, Config{InMemory: true, NoSockets: true})
@@ -162,4 +205,3 @@ func TestScriptsAreFoundElsewhere(t *testing.T) {
 	}
 	ask(at[1], again, "again") // FLUSH is for its own store
 }
-

@@ -23,7 +23,7 @@ func serveCommand(p process) *cobra.Command {
 
 Each store listens on a port of its own and speaks the Redis Cluster protocol; the proxy port takes any key. When every
 slot is served, standard output has one line that begins with NEOKV_READY. Standard error has a line for each fault and
-each failure, and one for each command that clients call and NeoKV lacks.`,
+each failure, one for each command that clients call and NeoKV lacks, and what scripts log.`,
 		Example: `  neokv serve
   neokv serve --dir ./data --stores 5 --regions 32
   neokv serve --mem --profile small --port 0
@@ -53,7 +53,8 @@ func serve(c *cobra.Command, p process, f *clusterFlags, controlPort int) (err e
 	}
 	events := make(chan string, 100) // more at once than people read
 	config.OnEvent = func(e neokv.ClusterEvent) {
-		if e.Kind == neokv.EventFault || e.Kind == neokv.EventClient || e.Kind == neokv.EventImpaired {
+		switch e.Kind {
+		case neokv.EventFault, neokv.EventClient, neokv.EventImpaired, neokv.EventScript:
 			select {
 			case events <- e.Text:
 			default:

@@ -18,6 +18,8 @@ import (
 
 // This file has the command CONFIG.
 
+const noTimeLimit = "scripts are bounded by what they do, not by time: see redis.script_steps"
+
 // parameter is one parameter of CONFIG. CONFIG SET refuses parameters without check before it looks at any value.
 type parameter struct {
 	name   string
@@ -65,6 +67,8 @@ func (s *Server) parameters() []parameter {
 		fixed("cluster-enabled", yesNo(!s.proxy())),
 		fixed("databases", "1"),
 		fixed("enable-debug-command", "no"),
+		only("busy-reply-threshold", "5000", noTimeLimit),
+		only("lua-time-limit", "5000", noTimeLimit),
 		only("latency-monitor-threshold", "0", "events are not watched"),
 		only("latency-tracking", "yes", "latencies are always tracked"),
 		only("latency-tracking-info-percentiles", latencyPercentiles, "the percentiles of INFO latencystats are fixed"),

@@ -14,7 +14,7 @@ import (
 
 // This file has the command INFO, except its section keyspace (cmd_keys.go) and its sections about commands (stats.go).
 // It has those lines of redis-server 7.0 that mean something here, and those whose value can truly say that there is
-// nothing: no replica, no snapshot, no script.
+// nothing: no replica, no snapshot, no function.
 
 // infoSections are INFO's sections in their order.
 var infoSections = []struct {
@@ -126,8 +126,8 @@ func infoClients(c *conn) []string {
 		"blocked_clients", blocked, "tracking_clients", 0, "clients_in_timeout_table", 0)
 }
 
-// infoMemory is about the whole process. What Redis calls used is what is allocated on the Go heap; its peak is the
-// heap's largest size.
+// infoMemory is about the whole process, but for the scripts that are loaded here. What Redis calls used is what is
+// allocated on the Go heap; its peak is the heap's largest size. Interpreters are a part of it that nobody counts.
 func infoMemory(c *conn) []string {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
@@ -140,9 +140,12 @@ func infoMemory(c *conn) []string {
 	if total := systemMemory(); total > 0 {
 		out = append(out, lines("total_system_memory", total, "total_system_memory_human", humanBytes(total))...)
 	}
-	return append(out, lines("used_memory_lua", 0, "used_memory_lua_human", humanBytes(0), "used_memory_scripts", 0,
-		"used_memory_scripts_human", humanBytes(0),
-		"number_of_cached_scripts", 0, "number_of_functions", 0, "number_of_libraries", 0,
+	scripts, size := c.s.o.Node.Scripts().Size()
+	return append(out, lines("used_memory_lua", 0, "used_memory_vm_eval", 0, "used_memory_lua_human", humanBytes(0),
+		"used_memory_scripts_eval", size, "number_of_cached_scripts", scripts,
+		"number_of_functions", 0, "number_of_libraries", 0, "used_memory_vm_functions", 0,
+		"used_memory_vm_total", 0, "used_memory_vm_total_human", humanBytes(0), "used_memory_functions", 0,
+		"used_memory_scripts", size, "used_memory_scripts_human", humanBytes(int64(size)),
 		"maxmemory", 0, "maxmemory_human", humanBytes(0), "maxmemory_policy", "noeviction",
 		"mem_fragmentation_ratio", fmt.Sprintf("%.2f", float64(resident)/float64(used)),
 		"mem_fragmentation_bytes", resident-used,

@@ -34,6 +34,9 @@ const (
 	errNoDebugger = "ERR there is no debugger for scripts here: redis.log writes to the log of the store"
 )
 
+// maxScriptLog is how many lines a script may log that touches no key.
+const maxScriptLog = 100
+
 // The positions of EVAL's arguments.
 const (
 	evalText = 1 + iota
@@ -101,10 +104,18 @@ func (e *executor) ready(cmd *command, quick bool) readiness {
 		if quick {
 			return isLater
 		}
+		var log []func() // of a run that counts
 		touched := false
 		first, touched = redis.FirstKey(x, flags, cmd.args[evalNumKeys:], e.scriptLimits(),
-			uint64(time.Now().UnixMilli()), nil, e.out)
+			uint64(time.Now().UnixMilli()), func(level int, text string) {
+				if len(log) < maxScriptLog {
+					log = append(log, func() { e.node.LogScript(level, text) })
+				}
+			}, e.out)
 		if !touched {
+			for _, line := range log {
+				line()
+			}
 			return hasRun
 		}
 	}

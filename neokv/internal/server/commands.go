@@ -110,12 +110,12 @@ const (
 		redis.FlagMovableKeys
 )
 
-// scriptKeys says where the keys of a script are.
-func scriptKeys(flags ...string) []redis.KeySpec {
-	what := map[string]string{"RW": "RW and UPDATE", "RO": "RO and ACCESS"}[flags[0]]
-	return []redis.KeySpec{{First: 2, Step: 1, Counted: true, Flags: flags,
-		Notes: "We cannot tell how the keys will be used so we assume the worst, " + what}}
+// scriptKeys says where the keys of a script are. Redis has no notes at EVALSHA.
+func scriptKeys(notes string, flags ...string) []redis.KeySpec {
+	return []redis.KeySpec{{First: 2, Step: 1, Counted: true, Flags: flags, Notes: notes}}
 }
+
+const keysUnknown = "We cannot tell how the keys will be used so we assume the worst, "
 
 // ownRows lists the server's own rows. What they say of a command is what redis-server 7.0.15 says, or 7.2 for CLIENT
 // SETINFO and CLIENT NO-TOUCH; the wording of summaries is ours.
@@ -163,19 +163,22 @@ func ownRows() []*redis.Command {
 		{Name: "unwatch", Arity: 1, Flags: inTransaction,
 			Doc: doc("Watches no keys any more.", "2.2.0", "transactions", "O(1)"),
 			How: redis.HowSession, Run: runner(runUnwatch)},
-		{Name: "eval", Arity: -3, Flags: ofScript | redis.FlagMayReplicate, Keys: scriptKeys("RW", "access", "update"),
+		{Name: "eval", Arity: -3, Flags: ofScript | redis.FlagMayReplicate,
+			Keys: scriptKeys(keysUnknown+"RW and UPDATE", "RW", "access", "update"),
 			Doc: doc("Runs a script in Lua at one instant.", "2.6.0", "scripting",
 				"Depends on the script that is executed."),
 			How: redis.HowScript},
-		{Name: "evalsha", Arity: -3, Flags: ofScript | redis.FlagMayReplicate, Keys: scriptKeys("RW", "access", "update"),
+		{Name: "evalsha", Arity: -3, Flags: ofScript | redis.FlagMayReplicate,
+			Keys: scriptKeys("", "RW", "access", "update"),
 			Doc: doc("Runs a script that has been loaded, by the SHA1 of its text.", "2.6.0", "scripting",
 				"Depends on the script that is executed."),
 			How: redis.HowScript},
-		{Name: "eval_ro", Arity: -3, Flags: ofScript | redis.FlagReadonly, Keys: scriptKeys("RO", "access"),
+		{Name: "eval_ro", Arity: -3, Flags: ofScript | redis.FlagReadonly,
+			Keys: scriptKeys(keysUnknown+"RO and ACCESS", "RO", "access"),
 			Doc: doc("Runs a script in Lua that only reads.", "7.0.0", "scripting",
 				"Depends on the script that is executed."),
 			How: redis.HowScript},
-		{Name: "evalsha_ro", Arity: -3, Flags: ofScript | redis.FlagReadonly, Keys: scriptKeys("RO", "access"),
+		{Name: "evalsha_ro", Arity: -3, Flags: ofScript | redis.FlagReadonly, Keys: scriptKeys("", "RO", "access"),
 			Doc: doc("Runs a loaded script that only reads, by the SHA1 of its text.", "7.0.0", "scripting",
 				"Depends on the script that is executed."),
 			How: redis.HowScript},

@@ -59,6 +59,7 @@ type node interface {
 	Scripts() *lua.Scripts
 	LoadScript(x *lua.Script, stay bool)
 	FindScript(sha string) *lua.Script
+	LogScript(level int, text string)
 }
 
 // replica is what an executor does with a region.Replica. Await waits for what was proposed: see Pending.WaitUnless.

@@ -198,6 +198,47 @@ var everywhere = []string{
 	"MONITOR\r\nPING\r\nMONITOR\r\nGET a\r\nGET\r\nNOPE\r\nCONFIG GET save\r\nAUTH x\r\nAUTH default x\r\n" +
 		"ECHO \"a\\x00\\xff\\r\\n\\t\\a\\b\\\"\\\\\"\r\nRESET\r\nPING\r\n",
 	"MONITOR\r\nHELLO 3 AUTH default x SETNAME y\r\nRESET\r\nPING\r\n",
+	// Scripts that touch no key.
+	"EVAL\r\nEVAL x\r\nEVAL \"return 1\" x\r\nEVAL \"return 1\" -1\r\nEVAL \"return 1\" 2 a\r\nEVAL \"return 1\" 1x\r\n" +
+		"EVAL \"return 1\" 99999999999999999999\r\nEVAL \"return 1\" \"\"\r\nEVAL \"return 1\" 0\r\n",
+	"SCRIPT FLUSH\r\nEVALSHA abc 0\r\nEVALSHA abc x\r\nEVALSHA e0e1f9fabfc9d4800c877a703b823ac0578ff8db 0\r\n" +
+		"EVALSHA e0e1f9fabfc9d4800c877a703b823ac0578ff8db x\r\nSCRIPT LOAD \"return 1\"\r\n" +
+		"EVALSHA E0E1F9FABFC9D4800C877A703B823AC0578FF8DB 0\r\nEVALSHA_RO e0e1f9fabfc9d4800c877a703b823ac0578ff8db 0\r\n" +
+		"SCRIPT EXISTS e0e1f9fabfc9d4800c877a703b823ac0578ff8db E0E1F9FABFC9D4800C877A703B823AC0578FF8DB x\r\n" +
+		"SCRIPT FLUSH ASYNC\r\nSCRIPT EXISTS e0e1f9fabfc9d4800c877a703b823ac0578ff8db\r\n",
+	"EVAL \"retur 1\" 0\r\nEVAL \"return (\" 0\r\nEVAL \"#!lua\" 0\r\nEVAL \"#!lua flags=nope\\nreturn 1\" 0\r\n" +
+		"EVAL \"#!lua bla\\nreturn 1\" 0\r\nEVAL \"#!py\\nreturn 1\" 0\r\nEVAL \"#!lua flags=no-writes,\\nreturn 1\" 0\r\n" +
+		"EVAL \"#!lua flags=no-writes flags=allow-stale\\nreturn 1\" 0\r\nEVAL \"#! lua\\nreturn 1\" 0\r\n" +
+		"EVAL \"#!LUA\\nreturn 1\" 0\r\nEVAL \"return 'a\\nb\" 0\r\nEVAL \"x = = \\x00 y\" 0\r\nEVAL \"\" 0\r\n",
+	"EVAL_RO \"#!lua\\nreturn 1\" 0\r\nEVAL_RO \"#!lua flags=no-writes\\nreturn 1\" 0\r\nEVAL_RO \"return 1\" 0\r\n" +
+		"EVAL_RO \"return redis.call('set', 'a', 1)\" 0\r\nEVAL \"#!lua flags=no-writes\\nreturn redis.call('set', 'a', 1)\" 0\r\n",
+	"SCRIPT\r\nSCRIPT NOPE\r\nSCRIPT LOAD\r\nSCRIPT LOAD a b\r\nSCRIPT LOAD \"x x\"\r\nSCRIPT EXISTS\r\n" +
+		"SCRIPT FLUSH x\r\nSCRIPT FLUSH sync x\r\nSCRIPT FLUSH Sync\r\nSCRIPT KILL\r\nSCRIPT KILL x\r\n" +
+		"SCRIPT DEBUG\r\n",
+	"EVAL \"return {1, 2.7, 'x', false, true, {ok='OK'}, {err='ERR e'}, {1, {2}}, nil, 3}\" 0\r\n" +
+		"EVAL \"return {double=1.5}\" 0\r\nEVAL \"redis.setresp(3) return {true, false, {double=1.5}, {map={a=1}}, " +
+		"{set={b=true}}, {big_number='12'}, {verbatim_string={format='txt',string='x'}}}\" 0\r\n" +
+		"EVAL \"return ARGV\" 0 a b\r\nEVAL \"return {KEYS, ARGV}\" 0\r\nEVAL \"return redis.sha1hex('x')\" 0\r\n",
+	"EVAL \"error('x')\" 0\r\nEVAL \"error({err='MY x'})\" 0\r\nEVAL \"return redis.error_reply('MY x')\" 0\r\n" +
+		"EVAL \"return redis.status_reply('x')\" 0\r\nEVAL \"return redis.call()\" 0\r\nEVAL \"return redis.call('nope')\" 0\r\n" +
+		"EVAL \"return redis.call('auth', 'x')\" 0\r\nEVAL \"return redis.pcall('config', 'get', 'x')\" 0\r\n" +
+		"EVAL \"return redis.call('get')\" 0\r\nEVAL \"return redis.call('client', 'nope')\" 0\r\n" +
+		"EVAL \"return redis.call('multi')\" 0\r\nEVAL \"return redis.call('eval', 'return 1', 0)\" 0\r\n" +
+		"EVAL \"return redis.call({})\" 0\r\nEVAL \"x = 1\" 0\r\nEVAL \"return x\" 0\r\n",
+	"EVAL \"return redis.call('ping')\" 0\r\nEVAL \"return redis.call('ping', 'x')\" 0\r\nEVAL \"return redis.call('echo', 'x')\" 0\r\n" +
+		"EVAL \"return redis.call('ping', 'x', 'y')\" 0\r\nEVAL \"return #redis.call('time')\" 0\r\n" +
+		"EVAL \"redis.log(redis.LOG_DEBUG, 'x')\" 0\r\nEVAL \"redis.log(1)\" 0\r\nEVAL \"redis.log(9, 'x')\" 0\r\n",
+	"MULTI\r\nEVALSHA ffffffffffffffffffffffffffffffffffffffff 0\r\nSCRIPT LOAD \"return 7\"\r\n" +
+		"EVALSHA 59b6ab2fbe0ee4b25733de0f62e6cda4899ef8e9 0\r\nEVAL \"retur\" 0\r\nEVAL \"return 1\" x\r\n" +
+		"EVAL \"return 1\" 5 a\r\nSCRIPT EXISTS 59b6ab2fbe0ee4b25733de0f62e6cda4899ef8e9\r\nSCRIPT KILL\r\nEVAL \"return 1\" 0\r\nEXEC\r\n",
+	"MULTI\r\nEVAL x\r\nEXEC\r\nMULTI\r\nEVAL \"return redis.error_reply('MY x')\" 0\r\nDISCARD\r\n",
+	"COMMAND INFO eval evalsha eval_ro evalsha_ro script|exists script|flush script|kill script|debug script|load script|help\r\n",
+	"COMMAND GETKEYS eval x 2 a b c\r\nCOMMAND GETKEYS eval x 0\r\nCOMMAND GETKEYS eval x 5 a\r\nCOMMAND GETKEYS eval x -1 a\r\n" +
+		"COMMAND GETKEYS eval x\r\nCOMMAND GETKEYS evalsha_ro x 1 a\r\nCOMMAND GETKEYSANDFLAGS eval x 2 a b c\r\n" +
+		"COMMAND GETKEYSANDFLAGS eval_ro x 1 a b\r\nCOMMAND GETKEYSANDFLAGS evalsha x 0\r\nCOMMAND GETKEYS script load x\r\n",
+	"MONITOR\r\nEVAL \"return 1\" 0\r\nEVAL_RO \"return 1\" 0\r\nSCRIPT EXISTS x\r\nRESET\r\nPING\r\n",
+	"CONFIG RESETSTAT\r\nEVAL \"return redis.error_reply('MY x')\" 0\r\nEVALSHA x 0\r\nEVAL \"error('x')\" 0\r\nEVAL x x\r\nINFO errorstats\r\n",
+	"CONFIG GET lua-time-limit\r\nCONFIG GET busy-reply-threshold\r\nCONFIG SET lua-time-limit 5000\r\n",
 	// What is no command.
 	"*0\r\nPING\r\n", "*-1\r\nPING\r\n", "*a\r\n", "*\r\n", "*01\r\n", "*+1\r\n", "*1 \r\n", "*1\r\n$-1\r\n",
 	"*1\r\n$a\r\n", "*1\r\n$04\r\nPING\r\n", "*1\r\n$536870913\r\n",
@@ -257,6 +298,8 @@ func TestLikeRedisCluster(t *testing.T) {
 		"CLUSTER GETKEYSINSLOT 16384 1\r\n", "CLUSTER GETKEYSINSLOT 1 -1\r\n",
 		"MGET a b\r\n", "MSET a 1 b 2\r\n", "DEL a b\r\n",
 		"MULTI\r\nWATCH a\r\nEXEC\r\n", "MULTI\r\nWATCH a b\r\nEXEC\r\n", "MULTI\r\nMGET a b\r\nEXEC\r\n",
+		"EVAL \"return 1\" 2 a b\r\nEVALSHA x 2 a b\r\nEVAL_RO \"return 1\" 2 a b\r\nEVAL \"retur\" 2 a b\r\n",
+		"EVAL \"#!lua flags=no-cluster\\nreturn 1\" 0\r\n",
 		fmt.Sprintf("*3\r\n$4\r\nMGET\r\n$%d\r\n%s\r\n$1\r\nb\r\n", 300, strings.Repeat("a", 300)),
 	})
 }
@@ -279,9 +322,7 @@ var infoLacks = strings.Fields(`
 	rdb_last_load_keys_loaded redis_build_id reply_buffer_expands reply_buffer_shrinks rss_overhead_bytes
 	rss_overhead_ratio total_active_defrag_time total_eviction_exceeded_time total_reads_processed
 	total_writes_processed used_cpu_sys_main_thread used_cpu_user_main_thread used_memory_dataset
-	used_memory_dataset_perc used_memory_functions used_memory_overhead used_memory_scripts_eval
-	used_memory_startup used_memory_vm_eval used_memory_vm_functions used_memory_vm_total
-	used_memory_vm_total_human`)
+	used_memory_dataset_perc used_memory_overhead used_memory_startup`)
 
 // infoVaries is what the names of lines begin with that say something else of every process, or that are about another
 // kind of server.

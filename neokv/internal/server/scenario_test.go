@@ -402,6 +402,8 @@ func (x *scenario) Outdated(topology.Slot, *route.LedRegion) bool {
 func (x *scenario) Scripts() *lua.Scripts               { return &x.scripts }
 func (x *scenario) LoadScript(s *lua.Script, stay bool) { x.scripts.Add(s, stay) }
 
+func (x *scenario) LogScript(level int, text string) { x.say("log %d: %s", level, text) }
+
 func (x *scenario) FindScript(sha string) *lua.Script {
 	x.say("other stores are asked for the script %.8s", sha)
 	s := x.elsewhere.Get(sha)

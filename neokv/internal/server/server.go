@@ -69,6 +69,8 @@ type Node interface {
 	FindScript(sha string) *lua.Script
 	// FlushScripts forgets all scripts.
 	FlushScripts()
+	// LogScript logs a line of a script that has run on the server itself, at a level from debug, 0, to warning, 3.
+	LogScript(level int, text string)
 	// SetActiveExpire switches the background deletion of expired keys on or off.
 	SetActiveExpire(on bool)
 }

@@ -106,6 +106,7 @@ func (n *fakeNode) Compare(_ context.Context, r topology.RegionID) (region.Compa
 func (n *fakeNode) Scripts() *lua.Scripts               { return &n.scripts }
 func (n *fakeNode) LoadScript(x *lua.Script, stay bool) { n.scripts.Add(x, stay) }
 func (n *fakeNode) FindScript(string) *lua.Script       { return nil }
+func (n *fakeNode) LogScript(int, string)               {}
 func (n *fakeNode) FlushScripts()                       { n.scripts.Flush() }
 func (n *fakeNode) SetActiveExpire(bool)                {}
 func (n *fakeNode) Settle(context.Context) error        { return n.settled }

@@ -25,6 +25,13 @@ func (s *Store) LoadScript(x *lua.Script, stay bool) { s.scripts.Add(x, stay) }
 // FlushScripts forgets the scripts of this store, not those of others.
 func (s *Store) FlushScripts() { s.scripts.Flush() }
 
+// LogScript logs a line of a script.
+func (s *Store) LogScript(level int, text string) {
+	if f := s.o.OnScriptLog; f != nil {
+		f(level, text)
+	}
+}
+
 // FindScript asks all other stores for a script and keeps it. It returns nil if none has it, as far as they answer.
 func (s *Store) FindScript(sha string) *lua.Script {
 	t := s.Table()

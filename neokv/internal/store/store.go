@@ -69,6 +69,9 @@ type Options struct {
 	ClockAhead func() time.Duration
 	// Pinned reports whether a region stays with the leader that it has: see home.go. It must not block. nil: none does.
 	Pinned func(topology.RegionID) bool
+	// OnScriptLog gets what scripts log for clients of this store, at a level from debug, 0, to warning, 3. It must not
+	// block. nil: nobody does.
+	OnScriptLog func(level int, text string)
 	// OnServe is called when the store's replica of a region begins to serve as its leader. It must not block. nil: not
 	// called.
 	OnServe func(r topology.RegionID, term uint64)
