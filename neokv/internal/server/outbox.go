@@ -217,6 +217,7 @@ func (o *outbox) flush() bool {
 	}
 	if !o.send(o.Buf, true) {
 		o.Buf = nil
+		o.waiting.Store(0)
 		o.drop()
 		return false
 	}

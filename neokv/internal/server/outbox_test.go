@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,8 +30,8 @@ type outboxCase struct {
 	out    strings.Builder
 
 	todo  chan func()
-	asked int // what the owner was told to do
-	done  int // and has done; read while it waits or has nothing to do
+	asked int64        // what the owner was told to do
+	done  atomic.Int64 // and has done
 	waits bool
 	over  bool
 }
@@ -47,7 +48,7 @@ func runOutbox(t *testing.T, lines []string) string {
 		defer close(ended)
 		for do := range x.todo {
 			do()
-			x.done++
+			x.done.Add(1)
 		}
 	}()
 	for _, line := range lines {
@@ -58,7 +59,7 @@ func runOutbox(t *testing.T, lines []string) string {
 			t.Fatalf("%s: %v", line, err)
 		}
 		synctest.Wait()
-		if waits := x.done < x.asked; waits != x.waits {
+		if waits := x.done.Load() < x.asked; waits != x.waits {
 			x.waits = waits
 			x.say("the owner %s", map[bool]string{true: "waits", false: "goes on"}[waits])
 		}
