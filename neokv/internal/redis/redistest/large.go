@@ -96,9 +96,10 @@ const largeRanks = `
 	zrevrangebyscore {t}z +inf -inf limit 1990 5 withscores
 	zrevrangebyscore {t}z 300 299`
 
-// largeCases are collections of largeSize elements.
-var largeCases = []Case{
-	{Name: "large hash", OneRegion: true, Calls: "flushall" + many("hset {t}h", 0, largeSize, largeField) + `
+// largeCases returns those of collections of largeSize elements.
+func largeCases() []Case {
+	return []Case{
+		{Name: "large hash", OneRegion: true, Calls: "flushall" + many("hset {t}h", 0, largeSize, largeField) + `
 		hlen {t}h
 		object encoding {t}h
 		hmget {t}h f0 f1 f97 f1500 f2999 f3000
@@ -152,12 +153,12 @@ var largeCases = []Case{
 		set {t}g v
 		hlen {t}g
 		dbsize`},
-	{Name: "large hash scan", Calls: "flushall" + many("hset {t}h", 0, largeSize, largeField) + "hdel {t}h f3 f2998",
-		Scans: scansOf("hscan {t}h", "f1*", "*7*")},
+		{Name: "large hash scan", Calls: "flushall" + many("hset {t}h", 0, largeSize, largeField) + "hdel {t}h f3 f2998",
+			Scans: scansOf("hscan {t}h", "f1*", "*7*")},
 
-	{Name: "large set", OneRegion: true, Calls: "flushall" + many("sadd {t}s", 0, largeSize, largeMember) +
-		many("sadd {t}i", 0, largeSize, largeInteger) +
-		many("sadd {t}t", 1000, largeSize, largeMember) + many("sadd {t}t", 2000, largeSize, largeInteger) + `
+		{Name: "large set", OneRegion: true, Calls: "flushall" + many("sadd {t}s", 0, largeSize, largeMember) +
+			many("sadd {t}i", 0, largeSize, largeInteger) +
+			many("sadd {t}t", 1000, largeSize, largeMember) + many("sadd {t}t", 2000, largeSize, largeInteger) + `
 		scard {t}s
 		scard {t}i
 		scard {t}t
@@ -233,12 +234,13 @@ var largeCases = []Case{
 		scard {t}t
 		smembers {t}t
 		dbsize`},
-	{Name: "large set scan", Calls: "flushall" + many("sadd {t}s", 0, largeSize, largeMember) +
-		many("sadd {t}i", 0, largeSize, largeInteger) + "srem {t}s m3 m2998",
-		Scans: slices.Concat(scansOf("sscan {t}s", "m[0-4]*", "*7*"), scansOf("sscan {t}i", "-*", "*7*"))},
+		{Name: "large set scan", Calls: "flushall" + many("sadd {t}s", 0, largeSize, largeMember) +
+			many("sadd {t}i", 0, largeSize, largeInteger) + "srem {t}s m3 m2998",
+			Scans: slices.Concat(scansOf("sscan {t}s", "m[0-4]*", "*7*"), scansOf("sscan {t}i", "-*", "*7*"))},
 
-	{Name: "large list", OneRegion: true, Calls: "flushall" + many("rpush {t}l", largeSize/2, largeSize, largeElement) +
-		many("lpush {t}l", largeSize/2, largeSize, func(i int) string { return largeElement(largeSize - 1 - i) }) + `
+		{Name: "large list", OneRegion: true, Calls: "flushall" +
+			many("rpush {t}l", largeSize/2, largeSize, largeElement) +
+			many("lpush {t}l", largeSize/2, largeSize, func(i int) string { return largeElement(largeSize - 1 - i) }) + `
 		llen {t}l
 		object encoding {t}l
 		lrange {t}l 0 -1
@@ -333,7 +335,7 @@ var largeCases = []Case{
 		lpop {t}l 5000
 		dbsize`},
 
-	{Name: "large zset", OneRegion: true, Calls: "flushall" + many("zadd {t}z", 0, largeSize, largeScored) + `
+		{Name: "large zset", OneRegion: true, Calls: "flushall" + many("zadd {t}z", 0, largeSize, largeScored) + `
 		object encoding {t}z
 		zrange {t}z 0 -1 withscores` + largeRanks + `
 		zadd {t}z ch 1000 m0 -1000 m2999 0.25 m1500 1 m606
@@ -386,7 +388,7 @@ var largeCases = []Case{
 		set {t}d v
 		zcard {t}d
 		dbsize`},
-	{Name: "large zset by name", OneRegion: true, Calls: "flushall" + many("zadd {t}n", 0, largeSize, largeNamed) + `
+		{Name: "large zset by name", OneRegion: true, Calls: "flushall" + many("zadd {t}n", 0, largeSize, largeNamed) + `
 		zlexcount {t}n - +
 		zlexcount {t}n [n0500 (n2500
 		zlexcount {t}n (n1499 [n1500
@@ -412,9 +414,9 @@ var largeCases = []Case{
 		zlexcount {t}n - +
 		zrange {t}n 0 -1 withscores
 		sort {t}n alpha desc limit 2000 10`},
-	{Name: "large zset unions", OneRegion: true, Calls: "flushall" + many("zadd {t}z", 0, largeSize, largeScored) +
-		many("zadd {t}y", 1200, largeSize, largeScored) +
-		many("zadd {t}n", 0, largeSize, largeNamed) + many("sadd {t}s", 700, largeSize, largeMember) + `
+		{Name: "large zset unions", OneRegion: true, Calls: "flushall" + many("zadd {t}z", 0, largeSize, largeScored) +
+			many("zadd {t}y", 1200, largeSize, largeScored) +
+			many("zadd {t}n", 0, largeSize, largeNamed) + many("sadd {t}s", 700, largeSize, largeMember) + `
 		zunionstore {t}d 3 {t}z {t}y {t}n
 		zrange {t}d 0 -1 withscores
 		zrank {t}d m1500
@@ -440,8 +442,9 @@ var largeCases = []Case{
 		zunionstore {t}z 2 {t}z {t}n` + largeRanks + `
 		zdiffstore {t}z 2 {t}z {t}z
 		exists {t}z`},
-	{Name: "large zset scan", Calls: "flushall" + many("zadd {t}z", 0, largeSize, largeScored) + "zrem {t}z m3 m2998",
-		Scans: scansOf("zscan {t}z", "m[0-4]*", "*7*")},
+		{Name: "large zset scan", Calls: "flushall" + many("zadd {t}z", 0, largeSize, largeScored) + "zrem {t}z m3 m2998",
+			Scans: scansOf("zscan {t}z", "m[0-4]*", "*7*")},
+	}
 }
 
 // scansOf are scans of one collection, in parts of several sizes.

@@ -18,9 +18,10 @@ func longText(from, n int) string {
 	return string(b[:n])
 }
 
-// longCases are strings around the ends of pieces.
-var longCases = []Case{
-	{Name: "long strings", OneRegion: true, Calls: longLengths() + fmt.Sprintf(`
+// longCases returns those of strings around the ends of pieces.
+func longCases() []Case {
+	return []Case{
+		{Name: "long strings", OneRegion: true, Calls: longLengths() + fmt.Sprintf(`
 		set {t}k %[1]s ex 100000
 		type {t}k
 		object encoding {t}k
@@ -88,7 +89,7 @@ var longCases = []Case{
 		exists {t}k
 		del {t}h
 		dbsize`, longText(7, longPiece+1), longText(5000, 2*longPiece))},
-	{Name: "sort by long strings", Plain: true, Calls: fmt.Sprintf(`flushall
+		{Name: "sort by long strings", Plain: true, Calls: fmt.Sprintf(`flushall
 		sadd {s}ids 1 2 3 4
 		set {s}w:1 %[1]s
 		set {s}w:2 %[2]s
@@ -102,6 +103,7 @@ var longCases = []Case{
 		set {s}w:2 7
 		set {s}w:3 8
 		sort {s}ids by {s}w:*`, longText(7, longPiece+1), longText(5000, 2*longPiece), strings.Repeat("0", longPiece)+"7.5")},
+	}
 }
 
 // longLengths stores strings of all lengths around the ends of pieces, and changes each.

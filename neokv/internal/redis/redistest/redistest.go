@@ -98,7 +98,7 @@ func Run(o Options) (*Report, error) {
 		return nil, err
 	}
 	defer c.close()
-	for _, cs := range Cases {
+	for _, cs := range Cases() {
 		if cs.Server && o.DataOnly || cs.Plain && o.Cluster || cs.Cluster && !o.Cluster {
 			continue
 		}
