@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -177,6 +178,18 @@ type lostFolder struct {
 	name         string
 	older, newer string
 	was, parts   []lostPart // of older and newer
+	cases        []lostCase
+}
+
+// lostCase is what is hurt in a folder, in which way.
+type lostCase struct {
+	kind   string
+	stores []int
+	way    string
+}
+
+func (c lostCase) String() string {
+	return fmt.Sprintf("%s,%v,%s", strings.ReplaceAll(c.kind, "/", "|"), c.stores, c.way)
 }
 
 // newLostFolder makes a folder and returns copies of it: after a clean stop, and after one more start and a stop or a
@@ -218,7 +231,7 @@ func newLostFolder(t *testing.T, apart, clean bool) *lostFolder {
 // of no store runs on each folder, and with -lost.all every case does; make explore has that.
 func TestLostParts(t *testing.T) {
 	if raceBuild {
-		t.Skip("it starts hundreds of clusters, one at a time: the race detector makes minutes of that, and finds nothing")
+		t.Skip("it starts hundreds of clusters: the race detector makes minutes of that, and finds nothing")
 	}
 	seed := cmp.Or(*lostSeed, rand.Uint64())
 	t.Logf("again: go test ./neokv -run TestLostParts -lost.seed=%d", seed)
@@ -232,7 +245,6 @@ func TestLostParts(t *testing.T) {
 			kinds[f.parts[i].kind] = f.parts[i].stores()
 		}
 	}
-	found := map[bool]*outcomes{false: new(outcomes), true: new(outcomes)} // of what is damaged
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
 		for _, way := range slices.Concat(losses, damages) {
 			at, runs := random.IntN(len(folders)), 0
@@ -248,21 +260,33 @@ func TestLostParts(t *testing.T) {
 					able, runs = able[runs%len(able):][:1], runs+1
 				}
 				for _, f := range able {
-					name := fmt.Sprintf("%s,%v,%s,%s", strings.ReplaceAll(kind, "/", "|"), stores, way, f.name)
-					t.Run(name, func(t *testing.T) {
-						copyTree(t, f.newer, f.base)
-						for _, s := range stores {
-							f.hurt(t, kind, s, way)
-						}
-						f.look(t, found[slices.Contains(damages, way)])
-					})
+					f.cases = append(f.cases, lostCase{kind, stores, way})
 				}
 			}
 		}
 	}
+	found := map[bool]*outcomes{false: new(outcomes), true: new(outcomes)} // of what is damaged
+	t.Run("folder", func(t *testing.T) { // it has ended when all folders have
+		for _, f := range folders {
+			t.Run(f.name, func(t *testing.T) {
+				t.Parallel() // a start mostly waits for elections
+				for _, c := range f.cases {
+					t.Run(c.String(), func(t *testing.T) {
+						copyTree(t, f.newer, f.base)
+						for _, s := range c.stores {
+							f.hurt(t, c.kind, s, c.way)
+						}
+						f.look(t, found[slices.Contains(damages, c.way)])
+					})
+				}
+			})
+		}
+	})
 	for damaged, o := range found {
-		t.Logf("damaged %v: %d starts were refused, %d whole, with %d failed stores", damaged, o.refused, o.whole, o.failed)
-		if o.refused == 0 || o.failed == 0 {
+		refused, failed := o.refused.Load(), o.failed.Load()
+		t.Logf("damaged %v: %d starts were refused, %d whole, with %d failed stores",
+			damaged, refused, o.whole.Load(), failed)
+		if refused == 0 || failed == 0 {
 			t.Error("want some of each")
 		}
 	}
@@ -338,13 +362,13 @@ func (f *lostFolder) hurt(t *testing.T, kind string, store int, way string) {
 }
 
 // outcomes counts what came of starts.
-type outcomes struct{ refused, whole, failed int }
+type outcomes struct{ refused, whole, failed atomic.Int64 }
 
 // look starts the cluster: that is refused, or all acknowledged writes are there. What is wrong is told by its name.
 func (l *lostCluster) look(t *testing.T, found *outcomes) {
 	c, err := l.open(t)
 	if err != nil {
-		found.refused++
+		found.refused.Add(1)
 		if !strings.Contains(err.Error(), l.base) {
 			t.Errorf("refused, and names no part: %v", err)
 		}
@@ -359,13 +383,13 @@ func (l *lostCluster) look(t *testing.T, found *outcomes) {
 	case n > 0:
 		t.Errorf("%d of %d acknowledged writes are missing", n, len(l.want))
 	case n < 0:
-		found.refused++
+		found.refused.Add(1)
 	default:
-		found.whole++
+		found.whole.Add(1)
 	}
 	for _, s := range c.Status().Stores {
 		if s.State == StateFailed {
-			found.failed++
+			found.failed.Add(1)
 			if !strings.Contains(s.Reason, l.base) || strings.Contains(s.Reason, "carrier") {
 				t.Errorf("store %d is failed, and names no part: %s", s.Store, s.Reason)
 			}
