@@ -81,7 +81,18 @@ func newMachine(c *core, p *proposer, s *sums) *machine {
 
 // idle reports whether the machine applies nothing more.
 func (m *machine) idle() bool {
-	return m.broken || m.o.Failed() != nil || m.state.Phase == keys.Absorbed
+	return m.broken || m.failed() || m.state.Phase == keys.Absorbed
+}
+
+// failed reports whether the store has failed. Then it returns only once nothing reaches the disk any more. For
+// dragonboat takes what the machine leaves out as done: once Sync has returned, it takes the data from the file of a
+// received snapshot.
+func (m *machine) failed() bool {
+	err := m.o.Failed()
+	if err != nil {
+		m.o.Fence(err)
+	}
+	return err != nil
 }
 
 // Open implements sm.IOnDiskStateMachine: it returns the apply index that the engine has.
@@ -197,7 +208,7 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 	m.expiry.Notice(w.SoonestMS)
 	m.orphaned(w.Orphans, w.Flushed)
 	var failed error
-	if m.o.Failed() != nil {
+	if m.failed() {
 		failed = &UnknownOutcome{"store failed"}
 	}
 	m.finish(failed)
@@ -572,7 +583,7 @@ func (m *machine) Lookup(any) (any, error) { return nil, errors.New("reads go to
 
 // Sync implements sm.IOnDiskStateMachine.
 func (m *machine) Sync() error {
-	if m.o.Failed() != nil {
+	if m.failed() {
 		return nil
 	}
 	return m.o.Engine.Sync()

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	sm "github.com/lni/dragonboat/v4/statemachine"
 
@@ -297,6 +298,36 @@ func TestSnapshotStops(t *testing.T) {
 	}
 	if err != sm.ErrSnapshotAborted {
 		t.Errorf("SaveSnapshot on a failed store = %v; want %v", err, sm.ErrSnapshotAborted)
+	}
+}
+
+// While a store is told that its disk has failed, other calls still reach the disk. What dragonboat does once Sync has
+// returned does not: it takes the data from the file of a snapshot, which the machine has not installed.
+func TestNoSyncReturnsWhileFencing(t *testing.T) {
+	from := openStill(t, disk.Mem())
+	defer from.close(t)
+	from.fill(t, rand.New(rand.NewPCG(1, 1)), 70, 300)
+	stream := from.snapshot(t)
+	to := openStill(t, disk.Mem())
+	defer to.close(t)
+	done := make(chan struct{})
+	to.fs.OnFence(func(error) {
+		go func() {
+			defer close(done)
+			if err := errors.Join(to.machine.RecoverFromSnapshot(bytes.NewReader(stream), nil), to.machine.Sync(),
+				to.fs.MkdirAll("/store/empty", 0o755)); err != nil {
+				t.Error(err)
+			}
+		}()
+		select {
+		case <-done:
+		case <-time.After(50 * time.Millisecond): // they wait for the fence, as they should
+		}
+	})
+	left := to.fs.Crash(100, nil)
+	<-done
+	if _, err := left.Stat("/store/empty"); err == nil {
+		t.Error("the file of a snapshot is made empty, and its data is not in the engine")
 	}
 }
 
