@@ -203,6 +203,61 @@ func (c *loadConn) read(depth int, keep kept) (reply, error) {
 	return reply{}, fmt.Errorf("%w: reply %q", errProtocol, line)
 }
 
+// readTransaction consumes the replies to MULTI, to the commands, and to EXEC, and tells each command how it was
+// answered. If one of the first was an error, that is the reply: EXEC says no more than that there was one. failed is
+// the first error within the answer of EXEC. The other commands took effect.
+func (c *loadConn) readTransaction(commands []sentStep) (rep reply, failed []byte, err error) {
+	for range len(commands) + 1 { // MULTI, too
+		r, err := c.read(maxDepth, keepNone)
+		if err != nil {
+			return rep, nil, err
+		}
+		if r.kind == '-' && rep.kind != '-' {
+			rep = reply{kind: '-', text: bytes.Clone(r.text)}
+		}
+	}
+	line, err := c.line()
+	switch {
+	case err != nil:
+		return rep, nil, err
+	case line[0] == '-' && rep.kind == '-':
+		return rep, nil, nil
+	case line[0] == '-':
+		return reply{kind: '-', text: line[1:]}, nil, nil
+	case line[0] != '*':
+		return rep, nil, fmt.Errorf("%w: reply %q to EXEC", errProtocol, line)
+	}
+	n, err := length(line)
+	if err != nil {
+		return rep, nil, err
+	}
+	if n != len(commands) && n >= 0 {
+		return rep, nil, fmt.Errorf("%w: EXEC answers %d of %d commands", errProtocol, n, len(commands))
+	}
+	rep = reply{kind: '*', null: n < 0}
+	c.texts = nil
+	for i := range commands {
+		x := &commands[i]
+		if x.void = n < 0; x.void {
+			continue
+		}
+		r, err := c.read(maxDepth-1, keepNone)
+		if err != nil {
+			return rep, nil, err
+		}
+		switch x.miss = r.null; r.kind {
+		case ':':
+			x.number, _ = strconv.ParseInt(string(r.text), 10, 64)
+		case '-':
+			if x.void = true; failed == nil {
+				failed = bytes.Clone(r.text)
+			}
+		}
+		rep.null = rep.null || r.null
+	}
+	return rep, failed, nil
+}
+
 // bytes consumes a string of n bytes and its end.
 func (c *loadConn) bytes(n int) ([]byte, error) {
 	b := make([]byte, 0, min(n+2, 1<<20))

@@ -147,7 +147,7 @@ func (l *histories) note(p *sentOp, x *sentStep, failure string) {
 	switch {
 	case l.src.Counter(x.Kind):
 		if c := follow(l, s.counters, at, done); c != nil {
-			c.add(p, x.Does, done != never)
+			c.add(x, done != never)
 		}
 		return
 	case l.src.Counts(x.Kind):
@@ -155,7 +155,7 @@ func (l *histories) note(p *sentOp, x *sentStep, failure string) {
 			return
 		}
 		if n := follow(l, s.sizes, at, done); n != nil {
-			n.add(x, done != never, p.miss, int64(l.src.ElementsOf(x.Kind, x.Record)))
+			n.add(x, done != never, int64(l.src.ElementsOf(x.Kind, x.Record)))
 		}
 		return
 	}
@@ -246,21 +246,21 @@ func (h *recordHistory) add(w openWrite, sent time.Duration) {
 	h.writes = append(h.writes, w)
 }
 
-func (c *counter) add(p *sentOp, does workloads.OpKind, known bool) {
+func (c *counter) add(x *sentStep, known bool) {
 	switch {
-	case does != workloads.Increment:
+	case x.Does != workloads.Increment:
 		c.open = c.open || !known
 	case !known:
 		c.unknown++
 	default:
 		if c.acknowledged++; c.acknowledged == 1 {
-			c.lowest = p.number
+			c.lowest = x.number
 		}
-		c.lowest, c.highest = min(c.lowest, p.number), max(c.highest, p.number)
+		c.lowest, c.highest = min(c.lowest, x.number), max(c.highest, x.number)
 	}
 }
 
-func (n *size) add(x *sentStep, known, miss bool, elements int64) {
+func (n *size) add(x *sentStep, known bool, elements int64) {
 	switch x.Does {
 	case workloads.Fill:
 		if !known {
@@ -273,7 +273,7 @@ func (n *size) add(x *sentStep, known, miss bool, elements int64) {
 			n.low += int64(x.Added)
 		}
 	case workloads.Pop:
-		if miss {
+		if x.miss {
 			return
 		}
 		if n.low--; known {
@@ -462,7 +462,7 @@ func (w *worker) verify(b *readBack) {
 			if p.failure != "" && p.failure != otherType {
 				return false
 			}
-			b.judge(w.group.histories.src, p, w.steps[p.first].Record)
+			b.judge(w.group.histories.src, p, &w.steps[p.first])
 			return true
 		})
 	}
@@ -472,8 +472,8 @@ func (w *worker) verify(b *readBack) {
 const otherType = "WRONGTYPE"
 
 // judge compares an answer with what is known of an entry.
-func (b *readBack) judge(src *workloads.Source, p *sentOp, entry uint64) {
-	e := b.entries[entry]
+func (b *readBack) judge(src *workloads.Source, p *sentOp, x *sentStep) {
+	e := b.entries[x.Record]
 	var wrong string
 	texts := p.texts
 	if len(texts) == 0 {
@@ -489,7 +489,7 @@ func (b *readBack) judge(src *workloads.Source, p *sentOp, entry uint64) {
 	case e.counter != nil:
 		wrong = e.counter.check(texts[0])
 	case e.size != nil:
-		wrong = e.size.check(p.number)
+		wrong = e.size.check(x.number)
 	case e.history != nil:
 		wrong = e.history.check(texts, src, e.cell)
 	default:

@@ -65,6 +65,7 @@ func (m *memoryServer) serve(nc net.Conn) {
 	defer nc.Close()
 	c := &loadConn{epoch: m.start, timeout: time.Hour}
 	c.attach(nc)
+	var tx memoryTransaction
 	for {
 		v, err := c.value(maxDepth)
 		if err != nil {
@@ -79,7 +80,7 @@ func (m *memoryServer) serve(nc net.Conn) {
 		}
 		time.Sleep(d)
 		if answer == "" {
-			answer = m.answer(v.([]any))
+			answer = tx.answer(m, v.([]any))
 		}
 		if _, err := nc.Write([]byte(answer)); err != nil {
 			return
@@ -87,9 +88,47 @@ func (m *memoryServer) serve(nc net.Conn) {
 	}
 }
 
-func (m *memoryServer) answer(args []any) string {
+// memoryTransaction is what the server knows of transactions on a connection.
+type memoryTransaction struct {
+	open    bool
+	queued  [][]any
+	watched map[string]string // what a key held
+}
+
+func (tx *memoryTransaction) answer(m *memoryServer, args []any) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	switch {
+	case args[0] == "WATCH":
+		if tx.watched == nil {
+			tx.watched = map[string]string{}
+		}
+		key := args[1].(string)
+		tx.watched[key] = m.data[key]
+		return "+OK\r\n"
+	case args[0] == "MULTI":
+		tx.open = true
+		return "+OK\r\n"
+	case args[0] == "EXEC":
+		queued, answers := tx.queued, fmt.Sprintf("*%d\r\n", len(tx.queued))
+		for key, held := range tx.watched {
+			if m.data[key] != held {
+				queued, answers = nil, "*-1\r\n"
+			}
+		}
+		for _, q := range queued {
+			answers += m.answer(q)
+		}
+		*tx = memoryTransaction{}
+		return answers
+	case tx.open:
+		tx.queued = append(tx.queued, args)
+		return "+QUEUED\r\n"
+	}
+	return m.answer(args)
+}
+
+func (m *memoryServer) answer(args []any) string {
 	if len(args) > 1 {
 		m.remember(args[0].(string), args[1].(string))
 	}

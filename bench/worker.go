@@ -69,8 +69,8 @@ type sentOp struct {
 	asking    bool
 	node      nodeID // to which it was sent last
 	redirects uint8
-	miss      bool
-	number    int64    // the last reply, if that was an integer
+	watching  bool     // the server watches keys for the next transaction of the operation
+	miss      bool     // a reply was null or empty
 	text      []byte   // the last reply, if that was a string and keep is set
 	texts     [][]byte // the last reply, if that was an array and keep is set; nil for null
 	failure   string   // kind of error, empty if answered
@@ -82,9 +82,15 @@ type sentOp struct {
 // sentStep is one command of an operation.
 type sentStep struct {
 	workloads.Effect
-	from, to int           // arena[from:to] is the request
-	slot     int32         // or anySlot, homeSlot
-	done     time.Duration // when it was answered
+	from, to int   // arena[from:to] is the request
+	slot     int32 // or anySlot, homeSlot
+	together int   // see workloads.RequestStep
+	watches  bool
+	// How it was answered: when, with which number, and whether by null or an empty array. void is set if it had no
+	// effect, though its transaction was answered.
+	done       time.Duration
+	number     int64
+	miss, void bool
 }
 
 const (
@@ -118,6 +124,7 @@ const (
 	kindRedirects  = "redirects"       // redirected too often
 	kindUnknown    = "unknown outcome" // the server does not know whether the write took effect
 	kindOther      = "other"           // an error reply that does not begin with a code
+	kindVoid       = "void"            // of a command: EXEC answered null, or an error in its place
 
 	// These are no errors. The run stopped before the operation was sent, or closed the connection of one that had no
 	// answer yet.
@@ -170,6 +177,7 @@ func (w *worker) keepOpen(done func(*sentOp) bool) {
 	for _, p := range w.batch {
 		if !done(&p) {
 			p.failure, p.redirect, p.asking, p.redirects, p.sent, p.step = "", noNode, false, 0, 0, p.first
+			p.watching = false
 			left = append(left, p)
 		}
 	}
@@ -336,20 +344,37 @@ func (w *worker) append(planned time.Duration) {
 		}
 		w.steps = slices.Grow(w.steps, 1)[:len(w.steps)+1] // in place: a step is large
 		s := &w.steps[len(w.steps)-1]
-		s.Effect, s.from, s.to, s.slot, s.done = x.Effect, from, len(w.arena), slot, 0
+		s.Effect, s.from, s.to, s.slot, s.together, s.watches = x.Effect, from, len(w.arena), slot, x.Together, x.Watches
+		s.done, s.number, s.miss, s.void = 0, 0, false, false
 	}
 	p.step, p.last = p.first, len(w.steps)
 	w.batch = append(w.batch, p)
 }
 
-// exchange sends the batch and reads the replies, following redirections and sending second requests until every
-// operation is answered or has failed.
+// exchange sends the batch and reads the replies. An operation that watches keys has the connections for itself, since
+// the next EXEC on a connection ends what is watched there.
 func (w *worker) exchange() {
 	w.take()
 	w.todo = w.todo[:0]
+	watching := false
 	for i := range w.batch {
-		w.todo = append(w.todo, int32(i))
+		if w.steps[w.batch[i].first].watches {
+			watching = true
+		} else {
+			w.todo = append(w.todo, int32(i))
+		}
 	}
+	w.finish()
+	for i := 0; watching && i < len(w.batch); i++ {
+		if w.steps[w.batch[i].first].watches {
+			w.todo = append(w.todo, int32(i))
+			w.finish()
+		}
+	}
+}
+
+// finish follows redirections and sends second requests until every operation of todo is answered or has failed.
+func (w *worker) finish() {
 	for len(w.todo) > 0 {
 		if w.pause {
 			w.pause = false
@@ -380,8 +405,13 @@ func (w *worker) flush() {
 			c.out = append(c.out, "*1\r\n$6\r\nASKING\r\n"...)
 			c.queue = append(c.queue, askingReply)
 		}
-		x := &w.steps[p.step]
-		c.out = append(c.out, w.arena[x.from:x.to]...)
+		if x := w.steps[p.step:w.behind(p.step)]; x[0].together > 0 {
+			c.out = append(c.out, "*1\r\n$5\r\nMULTI\r\n"...)
+			c.out = append(c.out, w.arena[x[0].from:x[len(x)-1].to]...)
+			c.out = append(c.out, "*1\r\n$4\r\nEXEC\r\n"...)
+		} else {
+			c.out = append(c.out, w.arena[x[0].from:x[0].to]...)
+		}
 		c.queue = append(c.queue, i)
 	}
 	for _, c := range w.active {
@@ -397,6 +427,9 @@ func (w *worker) flush() {
 	}
 }
 
+// behind returns the step behind those that are sent with one.
+func (w *worker) behind(step int) int { return step + max(1, w.steps[step].together) }
+
 // receive reads the replies that a connection still has to deliver.
 func (w *worker) receive(c *loadConn) {
 	for k, i := range c.queue {
@@ -404,7 +437,14 @@ func (w *worker) receive(c *loadConn) {
 		if i != askingReply && w.steps[w.batch[i].step].Scan {
 			keep = keepFirst
 		}
-		rep, err := c.read(maxDepth, keep)
+		var rep reply
+		var err error
+		var failed []byte // the first error within the answer of a transaction
+		if p := &w.batch[max(0, i)]; i != askingReply && w.steps[p.step].together > 0 {
+			rep, failed, err = c.readTransaction(w.steps[p.step:w.behind(p.step)])
+		} else {
+			rep, err = c.read(maxDepth, keep)
+		}
 		if err != nil {
 			w.broken(c, k, err)
 			return
@@ -423,22 +463,38 @@ func (w *worker) receive(c *loadConn) {
 			w.run.silence.hear(c.readAt)
 			c.silence.hear(c.readAt)
 		}
+		x := &w.steps[p.step]
 		switch rep.kind {
 		case ':':
-			p.number, _ = strconv.ParseInt(string(rep.text), 10, 64)
+			x.number, _ = strconv.ParseInt(string(rep.text), 10, 64)
 		case '$':
 			p.text = rep.text
 		case '*':
 			p.texts = c.texts
 		}
-		x := &w.steps[p.step]
-		x.done = p.done
 		if x.Scan && rep.kind == '*' && len(c.texts) > 0 && w.gen.Scanned(&x.Effect, c.texts[0]) || x.GoesOn {
 			rep.null = false // a part of an iteration may be empty
 		}
+		if x.together == 0 {
+			x.miss = rep.null
+		}
 		p.miss = p.miss || rep.null
-		if p.step++; p.step < p.last {
-			p.redirect, p.asking, p.redirects = noNode, false, 0
+		p.watching = x.watches || p.watching && x.together == 0
+		from := p.step
+		p.step = w.behind(from)
+		for i := range w.steps[from:p.step] {
+			w.steps[from+i].done = p.done
+		}
+		switch {
+		case failed != nil:
+			code, _, _ := bytes.Cut(failed, []byte(" "))
+			p.failure = w.kindOf(code, failed)
+		case p.step < p.last:
+			if p.asking, p.redirects = false, 0; !p.watching {
+				p.redirect = noNode
+			} else {
+				p.redirect = p.node
+			}
 			w.todo = append(w.todo, i)
 		}
 	}
@@ -458,6 +514,9 @@ func (w *worker) refused(p *sentOp, i int32, text []byte) {
 				return
 			}
 			w.pause = w.pause || p.redirects > 2
+			if p.watching { // what is watched there says nothing of the transaction elsewhere
+				p.step, p.watching = p.first, false
+			}
 			w.todo = append(w.todo, i)
 			return
 		}
@@ -649,11 +708,18 @@ func (w *worker) count() {
 // ended tells the histories and the inserts how the commands of an operation ended. Those behind one that failed were
 // not sent.
 func (w *worker) ended(p *sentOp) {
-	for i := p.first; i < p.last && i <= p.step; i++ {
+	sent := p.step
+	if sent < p.last {
+		sent = w.behind(sent)
+	}
+	for i := p.first; i < sent; i++ {
 		x := &w.steps[i]
 		failure := ""
-		if i == p.step {
+		switch {
+		case i >= p.step:
 			failure = p.failure
+		case x.void:
+			failure = kindVoid
 		}
 		if x.Insert {
 			w.group.src.Inserted(x.Kind, x.Record, failure == "")

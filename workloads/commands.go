@@ -80,7 +80,7 @@ func (c *commandSpec) kindOf(of *CollectionType) OpKind {
 			return w.kind == wordLiteral && strings.EqualFold(string(w.text), text)
 		})
 	}
-	if knownCommands[c.name].reads {
+	if knownCommands[c.name].reads || c.name == "watch" {
 		return Read
 	}
 	shape := c.shape()

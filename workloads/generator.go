@@ -100,6 +100,7 @@ func (g *Generator) NextIn(r *Request, slot int) {
 	if op.kind >= 0 {
 		record = g.choose(r.Op, absent, slot)
 	}
+	unit, first := 0, 0 // the transaction that is made, and its first command
 	for _, c := range op.steps {
 		g.values.n = int64(record)
 		n := int64(record)
@@ -108,6 +109,12 @@ func (g *Generator) NextIn(r *Request, slot int) {
 		}
 		if n >= 0 || len(r.Steps) == 0 { // there is no record with a number below 0
 			g.command(r, c, uint64(max(0, n)), absent)
+			if c.unit > 0 {
+				if c.unit != unit {
+					unit, first = c.unit, len(r.Steps)-1
+				}
+				r.Steps[first].Together++
+			}
 		}
 	}
 	g.finish(r)
@@ -341,6 +348,7 @@ func (g *Generator) command(r *Request, c *commandSpec, record uint64, absent bo
 			g.back(r, k, w, record)
 		}
 	}
+	r.Steps[len(r.Steps)-1].Watches = c.name == "watch"
 	g.end(r)
 }
 
@@ -432,7 +440,7 @@ func (g *Generator) reset(r *Request) {
 func (g *Generator) begin(r *Request, command []byte, does Effect) {
 	r.Steps = slices.Grow(r.Steps, 1)[:len(r.Steps)+1] // in place: a step is large
 	x := &r.Steps[len(r.Steps)-1]
-	x.Key, x.Effect = nil, does
+	x.Key, x.Effect, x.Together, x.Watches = nil, does, 0, false
 	g.steps = append(g.steps, stepArgs{from: len(g.args), key: -1})
 	g.bytes(command)
 }
@@ -445,6 +453,12 @@ func (g *Generator) finish(r *Request) {
 		r.Steps[i].Args = g.args[s.from:s.to:s.to]
 		if s.key >= 0 {
 			r.Steps[i].Key = g.args[s.key]
+		}
+	}
+	for i := range r.Steps {
+		x := &r.Steps[i]
+		for k := i + 1; x.Key == nil && k < i+x.Together; k++ {
+			x.Key = r.Steps[k].Key
 		}
 	}
 }

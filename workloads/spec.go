@@ -76,6 +76,7 @@ type commandSpec struct {
 	added  int // elements that it adds
 	scans  bool
 	scan   int // its number among the commands that have a cursor
+	unit   int // the transaction of the operation that has it, from 1 on; 0 for none
 	line   int
 }
 
@@ -450,7 +451,11 @@ func (f *workloadFile) step(n *yaml.Node, op *Op, on int) {
 		f.command(n, op, on, nil)
 		return
 	}
-	fields := f.fields(n, "do", "on", "record")
+	fields := f.fields(n, "do", "on", "record", "multi")
+	if multi := fields["multi"]; multi != nil {
+		f.multi(multi, fields, op, on)
+		return
+	}
 	own := on // the kind whose record the operation chooses
 	if fields["on"] != nil {
 		on = f.kindNamed(fields["on"])
@@ -467,6 +472,32 @@ func (f *workloadFile) step(n *yaml.Node, op *Op, on int) {
 		f.complain(n, "record: missing, want an expression for the number of the other record")
 	}
 	f.command(fields["do"], op, on, record)
+}
+
+// multi reads the commands of a transaction.
+func (f *workloadFile) multi(n *yaml.Node, fields map[string]*yaml.Node, op *Op, on int) {
+	if len(fields) > 1 {
+		f.complain(n, "multi: want no `do`, `on` or `record` beside it; its commands may have them")
+	}
+	unit := 1
+	for _, c := range op.steps {
+		unit = max(unit, c.unit+1)
+	}
+	for _, step := range f.items(n, "multi", maxSteps) {
+		if step.Kind == yaml.MappingNode && slices.ContainsFunc(step.Content, func(x *yaml.Node) bool {
+			return x.Value == "multi"
+		}) {
+			f.complain(step, "multi: there is none within another one")
+			continue
+		}
+		from := len(op.steps)
+		f.step(step, op, on)
+		for _, c := range op.steps[from:] {
+			if c.unit = unit; c.name == "watch" || c.scans {
+				f.complain(step, "multi: %s: want it before the transaction", c.text)
+			}
+		}
+	}
 }
 
 // command reads a command with its words, and checks its arity.
@@ -490,6 +521,10 @@ func (f *workloadFile) command(n *yaml.Node, op *Op, on int, record expr) {
 	known, ok := knownCommands[c.name]
 	if !ok {
 		f.complain(n, "do: command %s: unknown", tokens[0])
+		return
+	}
+	if c.name == "multi" || c.name == "exec" || c.name == "discard" {
+		f.complain(n, "do: %s: want the commands of a transaction as {multi: [command, command]}", tokens[0])
 		return
 	}
 	words := 1

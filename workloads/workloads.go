@@ -150,8 +150,13 @@ type Request struct {
 // RequestStep is one command of a request.
 type RequestStep struct {
 	Args [][]byte
-	Key  []byte // the first key, by which a cluster routes the command; nil if it has none
+	Key  []byte // the first key, by which a cluster routes the command, or its transaction; nil if there is none
 	Effect
+	// Together counts the commands that are sent as one transaction, this one and those behind it. It is 0 for a command
+	// that is sent by itself, and for those behind the first one.
+	Together int
+	// Watches says that the transaction that follows must go to the node that this command has gone to.
+	Watches bool
 }
 
 // Effect says what a command does to which record. It refers to no memory of the request.
@@ -407,8 +412,13 @@ func (s *Source) RequestBytes() int {
 		return n + value
 	}
 	for _, op := range s.workload.Ops {
-		for _, c := range op.steps {
-			most = max(most, of(c))
+		together := 0
+		for i, c := range op.steps {
+			if c.unit == 0 || i == 0 || op.steps[i-1].unit != c.unit {
+				together = 0
+			}
+			together += of(c)
+			most = max(most, together)
 		}
 	}
 	return most

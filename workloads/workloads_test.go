@@ -651,6 +651,24 @@ mix:
 	if _, err := Find("no/such.yaml"); err == nil || err.Error() != "workload no/such.yaml: no such file or directory" {
 		t.Errorf("%v", err)
 	}
+	_, err := read("x", "x.yaml", strings.NewReader(`
+records: [{key: "a<n>"}]
+mix:
+  - {op: a, do: [MULTI, SET <key> <value>, EXEC]}
+  - {op: b, do: [multi: [GET <key>, WATCH <key>, multi: [GET <key>]]]}
+  - {op: c, do: [{multi: [GET <key>], do: GET <key>}]}
+  - {op: d, do: [multi: []]}
+  - {op: e, do: [multi: [SCAN <cursor>]]}`))
+	want := `x.yaml:4: do: MULTI: want the commands of a transaction as {multi: [command, command]}
+x.yaml:4: do: EXEC: want the commands of a transaction as {multi: [command, command]}
+x.yaml:5: multi: WATCH: want it before the transaction
+x.yaml:5: multi: there is none within another one
+x.yaml:6: multi: want no ` + "`do`, `on` or `record`" + ` beside it; its commands may have them
+x.yaml:7: multi: want a list of 1 to 32 items
+x.yaml:8: multi: SCAN: want it before the transaction`
+	if err == nil || err.Error() != want {
+		t.Errorf("transactions: %v;\nwant %s", err, want)
+	}
 	untracked, err := read("x", "x.yaml", strings.NewReader(`
 records: [{key: "a<n>"}, {kind: l, type: list, key: "l<n>"}, {kind: c, type: counter, key: "c<n>"}]
 mix:
@@ -658,7 +676,7 @@ mix:
   - {do: RPUSH <key> <value>, on: l}
   - {do: DEL <key>, on: l}
   - {op: x, do: EXPIRE <key> 1, on: c}`))
-	want := "workload x: verify: reading back cannot follow records of kind record (x:4: APPEND), " +
+	want = "workload x: verify: reading back cannot follow records of kind record (x:4: APPEND), " +
 		"nor records of kind l (their sizes change and they are removed, without `owner: true`), " +
 		"nor records of kind c (counters that are removed)"
 	if err != nil || untracked.Verifiable() == nil || untracked.Verifiable().Error() != want {

@@ -91,7 +91,12 @@ func showRequests(p process, w *workloads.Workload, n int, seed uint64) error {
 	var request workloads.Request
 	for range n {
 		g.Next(&request)
+		left := 0 // commands of the transaction that is shown
 		for _, step := range request.Steps {
+			if step.Together > 0 {
+				left = step.Together
+				fmt.Fprintf(p.stdout, "%s: MULTI\n", w.Ops[request.Op].Name)
+			}
 			words := make([]string, len(step.Args))
 			for i, a := range step.Args {
 				words[i] = quoted(a)
@@ -101,6 +106,9 @@ func showRequests(p process, w *workloads.Workload, n int, seed uint64) error {
 			}
 			if step.Insert {
 				s.Inserted(step.Kind, step.Record, true)
+			}
+			if left--; left == 0 {
+				fmt.Fprintf(p.stdout, "%s: EXEC\n", w.Ops[request.Op].Name)
 			}
 		}
 	}
