@@ -80,7 +80,7 @@ type RedisKnobs struct {
 	MaxClients     int           `key:"max_clients" min:"1" max:"1000000" help:"connections per listener"`
 	MaxBulkLen     Bytes         `key:"max_bulk_len" min:"1MiB" max:"512MiB" help:"longest argument of a command"`
 
-	ScriptSteps int   `key:"script_steps" min:"1000" max:"1000000000" help:"instructions of one script; what its calls read and write counts, too; beyond, the script is ended and what it wrote undone"`
+	ScriptSteps int   `key:"script_steps" min:"1000" max:"1000000000" help:"instructions of one script; memory, and what its calls read and write, count, too; beyond, the script is ended and what it wrote undone"`
 	ScriptBytes Bytes `key:"script_bytes" min:"64KiB" max:"1GiB" help:"bytes of strings and tables that one script makes, replies to its calls included, also of those that it no longer uses; beyond, the script is ended and undone"`
 	ScriptCalls int   `key:"script_calls" min:"1" max:"10000000" help:"commands that one script calls; beyond, the script is ended and undone"`
 
@@ -171,7 +171,7 @@ func Default() Settings {
 	s.Region = RegionKnobs{MaxBytes: 4 << 30}
 	s.Redis = RedisKnobs{
 		ClusterEnabled: true, LeaderlessWait: 2 * time.Second, StandIn: true, MaxClients: 10000, MaxBulkLen: 512 << 20,
-		ScriptSteps: 2_000_000, ScriptBytes: 64 << 20, ScriptCalls: 20_000,
+		ScriptSteps: 1_000_000, ScriptBytes: 32 << 20, ScriptCalls: 10_000,
 		ExpireInterval: time.Minute, QueryBufferLimit: 1 << 30, ClientMemory: 512 << 20,
 		TCPKeepalive: 300 * time.Second, RedisConstants: s.Redis.RedisConstants,
 	}

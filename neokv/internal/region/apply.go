@@ -381,7 +381,18 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 	if h.base != e.Index-1 && !m.o.Mistakes.AnyBase {
 		h.reads = nil
 	}
-	if err := m.run(w, &h, units, b); err != nil {
+	turn := m.o.ScriptTurn
+	if h.scripts == nil {
+		turn = nil
+	}
+	if turn != nil {
+		turn <- struct{}{}
+	}
+	err = m.run(w, &h, units, b)
+	if turn != nil {
+		<-turn
+	}
+	if err != nil {
 		return err
 	}
 	m.unmark()

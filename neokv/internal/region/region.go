@@ -83,8 +83,12 @@ type Options struct {
 	// ScriptLog gets what scripts log that run for clients of this replica, at a level from debug, 0, to warning, 3. nil:
 	// nobody.
 	ScriptLog func(level int, text string)
-	Mistakes  Mistakes
-	Hooks     Hooks
+	// ScriptTurn bounds how many regions of the store run scripts at apply at one time: an entry with scripts has a place
+	// there while it runs. Scripts that use much memory would otherwise leave Raft no time beside the garbage collector.
+	// nil: no bound.
+	ScriptTurn chan struct{}
+	Mistakes   Mistakes
+	Hooks      Hooks
 }
 
 // Mistakes are errors in the logic of a replica that a test plants, to see that a checker finds them. None by default.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -131,6 +132,7 @@ type Store struct {
 	randMu      sync.Mutex // for Options.Rand
 	counters    regionCounters
 	popped      redis.PopMemory
+	scriptTurn  chan struct{} // see region.Options
 	stalls      *raftlog.Stalls
 	janitor     *janitor.Janitor // nil until Open has started it
 	table       atomic.Pointer[route.Table]
@@ -179,7 +181,8 @@ func Open(o Options) (s *Store, err error) {
 		leads: make(map[topology.RegionID]meta.Lead), wake: make(chan struct{}, 1), metaStore: 1,
 		heard: time.Now(), born: make(map[topology.RegionID]topology.Region), tending: make(chan struct{}, 1),
 		orders: make(chan schedule.Order, 1), syncing: make(chan struct{}, 1),
-		counters: regionCounters{disk: o.FS.Stats(), regions: make(map[topology.RegionID]*region.Counters)},
+		scriptTurn: make(chan struct{}, max(1, runtime.NumCPU()/2)),
+		counters:   regionCounters{disk: o.FS.Stats(), regions: make(map[topology.RegionID]*region.Counters)},
 	}
 	if o.Settings.Region.SplitLoad > 0 {
 		s.sampler = new(schedule.SlotSampler)
