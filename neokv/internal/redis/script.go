@@ -50,7 +50,7 @@ type ScriptLimits struct {
 type ScriptMistakes struct {
 	KeptWrites bool // what an ended script has written stays
 	Chance     bool // the seed of random numbers is each replica's own
-	Capacity   bool // the length of the replica's batch counts as instructions
+	Capacity   bool // the length of the replica's batch counts toward the limit of instructions
 	MapOrder   bool // arguments come in the order of a Go map
 	Discard    bool // replies to a script's calls have the room that the script's own reply has
 	OldVersion bool // Undo gives versions again
@@ -280,7 +280,8 @@ func (h *scriptHost) call(args [][]byte, out *Reply, seed uint64) error {
 		h.slot, h.slotted = topology.SlotOf(args[scriptTouched]), true
 	}
 	if h.w != nil && h.w.ScriptMistakes.MapOrder {
-		argv = slices.Collect(maps.Values(maps.Collect(slices.All(argv))))
+		few := min(len(argv), 2) // the others are words in any order
+		argv = slices.AppendSeq(argv[:few:few], maps.Values(maps.Collect(slices.All(argv[few:]))))
 	}
 	reply, ended := h.run(script, keys, argv, seed, out.Proto)
 	switch {
@@ -477,7 +478,7 @@ func (h *scriptHost) runRow(row *Command, args [][]byte, out *Reply) {
 		h.saved = true
 	}
 	if w.ScriptMistakes.Capacity {
-		h.state.Charge(w.Batch.Len(), 0)
+		h.state.Charge(w.Batch.Len()/16, 0)
 	}
 	held := w.Batch.Held()
 	if h.err = w.Run(row, args, out); h.err != nil {

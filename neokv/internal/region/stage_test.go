@@ -188,6 +188,11 @@ func TestStages(t *testing.T) {
 	if err := checkStages(t, seed, 1000, Mistakes{LostMarks: true}); err == nil {
 		t.Errorf("seed %d: replicas that lose the bits of marks hold the same", seed)
 	}
+	for _, m := range []redis.ScriptMistakes{{KeptWrites: true}, {Chance: true}, {Capacity: true}, {MapOrder: true}} {
+		if err := checkStages(t, seed, 1000, Mistakes{Scripts: m}); err == nil {
+			t.Errorf("seed %d: replicas of which one has the mistake %+v hold the same", seed, m)
+		}
+	}
 }
 
 // checkStages returns an error if a replica differs from the model after it has been inside an entry so many times.

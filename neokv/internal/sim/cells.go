@@ -79,7 +79,7 @@ func (o *op) cellEffect(before string) (after, want string) {
 		for i := 0; i < len(words); i += 2 {
 			*at(i) = words[i+1]
 		}
-	case move:
+	case move, moveScript:
 		n, _ := strconv.Atoi(words[2])
 		from, _ := strconv.Atoi(*at(0))
 		to, _ := strconv.Atoi(*at(1))

@@ -44,6 +44,7 @@ const (
 	// Transactions, by the names of their last commands; see transactions.go.
 	watchedIncr opName = "WATCHED SET"       // value: the number that it sets, once the client has read the key
 	move        opName = "DECRBY and INCRBY" // value: cell cell amount
+	moveScript  opName = "EVAL"              // value: cell cell amount rounds
 
 	// On hashes whose histories are not checked.
 	hfill  opName = "HSET" // value: so many fields

@@ -64,6 +64,17 @@ var mistakes = []mistake{
 	{"watch-kept", "what a client watches is taken for unchanged in the leader's next term",
 		func(m *seam.Mistakes) { m.Store.Region.KeptWatches = true }},
 
+	{"script-kept", "what a script wrote stays when a limit ends it",
+		func(m *seam.Mistakes) { m.Store.Region.Scripts.KeptWrites = true }},
+	{"script-random", "each replica draws a script's random numbers for itself",
+		func(m *seam.Mistakes) { m.Store.Region.Scripts.Chance = true }},
+	{"script-capacity", "the length of a replica's batch counts toward a script's limit",
+		func(m *seam.Mistakes) { m.Store.Region.Scripts.Capacity = true }},
+	{"script-order", "a script sees its arguments in the order of a Go map",
+		func(m *seam.Mistakes) { m.Store.Region.Scripts.MapOrder = true }},
+	{"script-discard", "replies to a script's calls have the room of a reply that nobody reads",
+		func(m *seam.Mistakes) { m.Store.Region.Scripts.Discard = true }},
+
 	{"lease-unchecked", "a lease is never checked",
 		func(m *seam.Mistakes) { m.Store.Region.TrustLease = true }},
 	{"lease-promise", "voters do not hold their promise",

@@ -25,6 +25,9 @@ func (o *op) effect(before, got string) (after, want string) {
 	if o.changesNothing {
 		defer func() { after = before }()
 	}
+	if o.kind == moveScript && got == limited {
+		return before, limited
+	}
 	if o.ofCells() {
 		return o.cellEffect(before)
 	}

@@ -30,10 +30,13 @@ var operations = []operation{
 	{"increments", func(u *user) error { return u.do(incr, 'c', "") }},
 	{"counter reads", func(u *user) error { return u.do(get, 'c', "") }},
 
-	// Transactions: on the counter, and between three numbers of a slot.
+	// Transactions: on the counter, and between three numbers of a slot. The latter by scripts, too.
 	{"watched increments", func(u *user) error { return u.do(watchedIncr, 'c', "") }},
 	{"transfers of amounts", func(u *user) error {
 		return u.do(move, 'm', fmt.Sprint(u.cells(2, false), " ", 1+u.c.random.IntN(9)))
+	}},
+	{"scripted transfers", func(u *user) error {
+		return u.do(moveScript, 'm', fmt.Sprint(u.cells(2, false), " ", 1+u.c.random.IntN(9), " ", u.c.random.IntN(100)))
 	}},
 	{"reads of amounts", func(u *user) error { return u.do(mget, 'm', "") }},
 

@@ -5,9 +5,31 @@ import (
 	"strings"
 )
 
-// Two operations are transactions. One increments a counter: it watches it, reads it, and sets it in a transaction, so it
+// Two operations are transactions, and one is a script. One increments a counter: it watches it, reads it, and sets it in a transaction, so it
 // loses nothing, though other clients increment the counter, too. The other moves an amount from one number of a slot to
-// another: whoever reads all of them sees the same sum.
+// another: whoever reads all of them sees the same sum. The
+// script does that, too.
+
+// moveText is a script that moves an amount between KEYS[1] and KEYS[2]. It also stores what replicas could differ in: a
+// random number, how long a string of 70,000 bytes looks, and its arguments. Then it makes so many calls that a limit
+// may end it: nothing of it stays then.
+const moveText = `
+local from, to = redis.call('DECRBY', KEYS[1], ARGV[1]), redis.call('INCRBY', KEYS[2], ARGV[1])
+if redis.call('STRLEN', KEYS[4]) == 0 then
+	redis.call('SETRANGE', KEYS[4], 69999, 'x')
+end
+local seen = {tostring(math.random(1000000)), tostring(#(redis.call('GET', KEYS[4]) or ''))}
+for i = 3, #ARGV do
+	seen[#seen + 1] = ARGV[i]
+end
+redis.call('SET', KEYS[3], table.concat(seen, ' '))
+for i = 1, tonumber(ARGV[2]) do
+	redis.call('INCR', KEYS[5])
+end
+return {from, to}`
+
+// limited is the reply of a script that a limit has ended.
+const limited = "limited"
 
 // nobody is the reply of a transaction without effect, since a watched key has changed.
 const nobody = "nil"
@@ -39,6 +61,13 @@ func (o *op) ask(w *respConn, between func()) (string, error) {
 		words := strings.Fields(o.value)
 		return w.transaction([]string{"MULTI"}, []string{"DECRBY", cellKey(o.key, words[0]), words[2]},
 			[]string{"INCRBY", cellKey(o.key, words[1]), words[2]}, []string{"EXEC"})
+	case moveScript:
+		words := strings.Fields(o.value)
+		args := []string{"EVAL", moveText, "5"}
+		for _, cell := range []string{words[0], words[1], "u", "v", "w"} {
+			args = append(args, cellKey(o.key, cell))
+		}
+		return w.call(append(args, words[2], words[3], "p", "q", "r", "s")...)
 	}
 	return w.call(o.args()...)
 }

@@ -72,6 +72,9 @@ func (w *respConn) read() (string, error) {
 		}
 		return strings.Join(elements, " "), nil
 	case '-':
+		if strings.HasPrefix(line, "-ERR script ended by ") {
+			return limited, nil
+		}
 		for _, r := range []string{"MOVED ", "CLUSTERDOWN ", "TRYAGAIN ", "MISCONF "} {
 			if strings.HasPrefix(line[1:], r) {
 				return "", refusal(line[1:])
