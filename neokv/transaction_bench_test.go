@@ -15,10 +15,11 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// BenchmarkTransaction measures transactions beside what they are compared with, by clients on sockets, each with keys
+// BenchmarkTransaction measures transactions and scripts beside what they are compared with, by clients on sockets, each with keys
 // of one slot, and three stores on disk with default settings:
 //
 //   - exec: MULTI, 10 SETs and EXEC in one pipeline, against mset: one MSET of as many keys;
+//   - eval: 16 EVALs in one pipeline that set one key each, against set16: 16 SETs;
 //   - watch: WATCH, MULTI, GET, SET and EXEC, each sent when the one before is answered, against set: two SETs.
 //
 // A fair comparison runs them in turn:
@@ -43,6 +44,13 @@ func BenchmarkTransaction(b *testing.B) {
 			}},
 			{"mset", func(tag string) []string {
 				return []string{"MSET" + tenTimes(" "+tag+"? "+pathText) + "\r\n", "+OK\r\n"}
+			}},
+			{"eval", func(tag string) []string {
+				return []string{strings.Repeat("EVAL \"return redis.call('SET', KEYS[1], ARGV[1])\" 1 "+tag+"0 "+pathText+"\r\n",
+					16), strings.Repeat("+OK\r\n", 16)}
+			}},
+			{"set16", func(tag string) []string {
+				return []string{strings.Repeat("SET "+tag+"0 "+pathText+"\r\n", 16), strings.Repeat("+OK\r\n", 16)}
 			}},
 			{"watch", func(tag string) []string {
 				return []string{"WATCH " + tag + "0\r\n", "+OK\r\n", "MULTI\r\n", "+OK\r\n",
