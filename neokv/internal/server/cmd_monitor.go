@@ -28,7 +28,8 @@ type monitors struct {
 
 const errMonitorInside = "ERR MONITOR isn't allowed for DENY BLOCKING client"
 
-// runMonitor makes the connection a monitor. A client that has read its +OK misses no command that is sent from then on.
+// runMonitor makes the connection a monitor. A client that has read its +OK misses no command that is sent from then
+// on.
 func runMonitor(c *conn, args [][]byte) {
 	if c.session.Inside() {
 		c.out.Error(errMonitorInside)

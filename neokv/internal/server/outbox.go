@@ -18,13 +18,13 @@ import (
 //	anybody:    push -- queue ----- write --/
 //
 // The owner is the goroutine that runs the connection. It appends replies to Reply, and flush sends them. While the
-// outbox is shared, anybody may push messages: lines of MONITOR now. Nobody can push to an outbox that is not shared, so
-// then it takes no lock and knows no goroutine but the owner's.
+// outbox is shared, anybody may push messages: lines of MONITOR now. Nobody can push to an outbox that is not shared,
+// so then it takes no lock and knows no goroutine but the owner's.
 //
 // Of a shared outbox one goroutine writes at a time, whole replies or whole messages: the owner in flush, or one that
 // push or flush has started and that ends when nothing is queued. While the owner runs a command (busy), messages wait
-// behind its replies. So no message overtakes a reply that was made before it. What the owner has to tell its own client
-// besides replies it appends to Reply, where it belongs: behind the replies so far.
+// behind its replies. So no message overtakes a reply that was made before it. What the owner has to tell its own
+// client besides replies it appends to Reply, where it belongs: behind the replies so far.
 //
 // The replies of the owner and the messages together may not exceed the limits of the client's class. An owner that
 // sends waits for its client. A push never waits: if the client is too far behind, the push ends the connection.

@@ -172,7 +172,9 @@ func TestMonitorThatDoesNotRead(t *testing.T) {
 		counts func(*Server) uint64
 	}{
 		{"hard limit", "1mb 0 0", 512 << 20, 0, 63, 82, func(s *Server) uint64 { return s.stats.outputClosed.Load() }},
-		{"soft limit", "0 1mb 60", 512 << 20, time.Second, 123, 142, func(s *Server) uint64 { return s.stats.outputClosed.Load() }},
+		{"soft limit", "0 1mb 60", 512 << 20, time.Second, 123, 142, func(s *Server) uint64 {
+			return s.stats.outputClosed.Load()
+		}},
 		{"memory", "0 0 0", 4 << 20, 0, 230, 290, func(s *Server) uint64 { return s.stats.evicted.Load() }},
 	} {
 		t.Run(x.name, func(t *testing.T) {
@@ -257,8 +259,8 @@ func TestManyMonitors(t *testing.T) {
 		runtime.GC()
 		runtime.ReadMemStats(&after)
 		counted, real := o.ClientMemory.Used(), int64(after.HeapInuse)-int64(before.HeapInuse)
-		t.Logf("%d monitors: %d bytes counted, %d for each when idle; %d bytes of heap, %d goroutines", monitors, counted,
-			idle/int64(monitors), real, runtime.NumGoroutine())
+		t.Logf("%d monitors: %d bytes counted, %d for each when idle; %d bytes of heap, %d goroutines", monitors,
+			counted, idle/int64(monitors), real, runtime.NumGoroutine())
 		if n := s.count(); n != monitors+1 {
 			t.Errorf("%d clients are left of %d", n, monitors+1)
 		}
@@ -291,8 +293,7 @@ func TestManyMonitors(t *testing.T) {
 // lineTimes is what differs from line to line of MONITOR.
 var lineTimes = regexp.MustCompile(`\+\d+\.\d{6} \[0 \S+\] `)
 
-// TestMonitorOfItself: what a monitor runs comes behind the reply, as in Redis; what others run comes between whole
-// replies.
+// TestMonitorOfItself: what a monitor runs comes behind the reply, as in Redis, and behind the whole reply of EXEC.
 func TestMonitorOfItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, dial, stop := serve(t, Options{Settings: settings.Default()})
@@ -304,8 +305,8 @@ func TestMonitorOfItself(t *testing.T) {
 			t.Fatal(err)
 		}
 		text := lineTimes.ReplaceAllString(string(got), "+")
-		const want = "$1\r\n1\r\n+OK\r\n$1\r\n2\r\n+\"ping\" \"2\"\r\n+OK\r\n+\"multi\"\r\n+QUEUED\r\n*1\r\n$1\r\n3\r\n" +
-			"+\"ping\" \"3\"\r\n+\"exec\"\r\n+RESET\r\n$1\r\n4\r\n+OK\r\n"
+		const want = "$1\r\n1\r\n+OK\r\n$1\r\n2\r\n+\"ping\" \"2\"\r\n+OK\r\n+\"multi\"\r\n+QUEUED\r\n*1\r\n" +
+			"$1\r\n3\r\n+\"ping\" \"3\"\r\n+\"exec\"\r\n+RESET\r\n$1\r\n4\r\n+OK\r\n"
 		if text != want {
 			t.Errorf("got  %q\nwant %q", text, want)
 		}
