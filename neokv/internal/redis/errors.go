@@ -64,6 +64,10 @@ const (
 	errSortNumber  = "ERR One or more scores can't be converted into double"
 	errWriteLimit  = Refusal("ERR too much for one write: it would go through more than 16777216 elements, of which each " +
 		"256 bytes count as another one")
+	// ErrUnitReads answers a read, ErrUnitWrites a transaction of which nothing stays.
+	ErrUnitReads         = "ERR too much for one transaction: the reads before this one" + errUnitLimit
+	ErrUnitWrites        = "ERR too much for one transaction: its writes" + errUnitLimit
+	errUnitLimit         = " went through more than 16777216 elements, of which each 256 bytes count as another one"
 	errSortMemory        = "ERR SORT would take more than 128 MiB of memory for elements and other keys' values"
 	errScanCount         = "ERR count must be between 1 and 1000"
 	errScanLengths       = "ERR keys with this prefix have more than 1000 different lengths"

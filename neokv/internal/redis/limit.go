@@ -13,9 +13,12 @@ import (
 // A write that exceeds the bound is refused, and changes nothing. So it counts before it changes what readers can see:
 // before its first write, or while it writes a new version of a collection, which no record names yet.
 
-// writeLimit is how many elements one write may go through. Of an element, each elementUnit bytes count as another. It
-// takes 5 to 20 s. It is a variable for tests alone; errWriteLimit names it.
-var writeLimit = 1 << 24
+// MaxWork is how many elements one call may go through at apply, and about how many the reads of a unit together, and
+// its writes. Of an element, each elementUnit bytes count as another. It takes 5 to 20 s. Errors name it.
+const MaxWork = 1 << 24
+
+// writeLimit is MaxWork. It is a variable for tests alone.
+var writeLimit = MaxWork
 
 const (
 	elementUnit = 256

@@ -274,6 +274,9 @@ type Writer struct {
 	Log            func(level int, text string)
 	// ScriptsEnded counts the scripts that a limit has ended.
 	ScriptsEnded uint64
+	// Choices, if it is not nil, seeds the random choices of reads. Then no choice of a write depends on what is read. The
+	// reads of a script need it to be nil: what they choose may be written.
+	Choices *Choices
 	// MapOrder is a mistake that tests plant: random choices follow the order of a Go map, so replicas differ.
 	MapOrder bool
 

@@ -29,7 +29,7 @@ func (r *Reader) random() *rand.Rand {
 	if r.chance == nil {
 		r.chance = rand.New(&r.numbers)
 	}
-	if r.unit != nil {
+	if r.unit != nil && r.choices == nil {
 		return r.chanceInUnit()
 	}
 	if r.choices == nil {

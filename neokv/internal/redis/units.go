@@ -10,8 +10,9 @@ import (
 
 // This file has reads inside a unit of writes: a transaction or a script. They run at apply, on every replica, through
 // Writer.Run. Such a read sees what the calls before it have written to the batch, and below that the state before the
-// batch, as of the entry's time. It chooses at random what follows from the entry, and nothing that it finds depends on
-// what a replica has in memory. So all replicas reply the same, except that a replica may have no room for a reply.
+// batch, as of the entry's time, and nothing that it finds depends on what a replica has in memory. What it chooses at
+// random follows from the entry, unless Writer.Choices is set. So all replicas reply the same, except that a replica
+// may have no room for a reply.
 //
 // A region waits for its apply. So such a read is bounded as a write is (limit.go), and refused beyond the bound.
 // A read goes over the batch in order only after the batch has indexed all its writes (engine.Batch.Iter). The caller
@@ -45,7 +46,7 @@ func (w *Writer) Reader() *Reader {
 		}
 		w.reader = r
 	}
-	r.unit, r.work, r.seeded = w, &r.steps, false
+	r.unit, r.work, r.choices, r.seeded = w, &r.steps, w.Choices, false
 	r.InstantMS, r.RegionTimeMS = w.State.TimeMS, w.State.TimeMS
 	r.Slots, r.Index, r.Legacy = w.State.Slots, w.Index, w.State.Legacy
 	return &r.Reader
@@ -74,7 +75,7 @@ func (w *Writer) read(c *Command, args [][]byte, out *Reply) error {
 	return err
 }
 
-// Spent returns how much the last call of Run has gone through, in units of writeLimit. It is the same on all replicas,
+// Spent returns how much the last call of Run has gone through, in units of MaxWork. It is the same on all replicas,
 // unless one had no room for the reply of a read.
 func (w *Writer) Spent() int { return w.spent }
 

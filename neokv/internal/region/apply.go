@@ -57,6 +57,8 @@ type machine struct {
 
 	stageBytes int    // tests have shorter stages
 	unitBytes  uint64 // and smaller units
+	unitWork   int
+	choices    redis.Choices // of reads in units
 
 	stage   keys.Stage // of the entry that is being applied, or was being applied when the replica stopped
 	staged  bool       // the engine holds a record of a stage
@@ -69,6 +71,7 @@ type machine struct {
 func newMachine(c *core, p *proposer, s *sums) *machine {
 	b := c.bounds.Load()
 	m := &machine{core: c, proposer: p, sums: s, stageBytes: stageBytes, unitBytes: redis.MaxWrittenBytes,
+		unitWork: redis.MaxWork, choices: redis.Choices{Seed: ^c.o.Seed},
 		state: keys.RegionState{KeysExact: true, Slots: b.Slots, Version: b.Version}} // an empty region
 	m.work.Look = func() error {
 		if c.halted.Load() || c.o.Failed() != nil {

@@ -138,6 +138,7 @@ func (m *machine) group(w *redis.Writer, u unit, reads []byte, a *answers) (_ []
 		}
 		held = w.Batch.Held()
 	}
+	looked, written := 0, 0 // what reads and writes have gone through
 	for rest := u.calls; len(rest) > 0; calls++ {
 		if m.args, rest, err = parseCall(rest, m.args[:0]); err != nil {
 			return nil, 0, err
@@ -164,19 +165,48 @@ func (m *machine) group(w *redis.Writer, u unit, reads []byte, a *answers) (_ []
 		if row == nil {
 			return nil, 0, fmt.Errorf("unknown command %q in a group", m.args[0])
 		}
-		w.Work = &m.work
-		if err := m.call(w, row, a); err != nil {
-			return nil, 0, err
+		sum, script := &written, row == redis.Script || row == redis.ScriptRead
+		if w.Work = &m.work; row.Write == nil && !script {
+			sum, w.Choices = &looked, &m.choices
 		}
-		if bounded && w.Batch.Held()-held > m.unitBytes {
+		if looked > m.unitWork && sum == &looked {
+			m.refuse(a)
+		} else if err := m.call(w, row, a); err != nil {
+			return nil, 0, err
+		} else if !script {
+			*sum += 1 + w.Spent()
+		}
+		w.Choices = nil
+		why := ""
+		switch {
+		case !bounded:
+		case w.Batch.Held()-held > m.unitBytes:
+			why = fmt.Sprintf("ERR %v: it writes more than %d bytes at once", ErrTooLarge, m.unitBytes)
+		case written > m.unitWork:
+			why = redis.ErrUnitWrites
+		}
+		if why != "" {
 			if err := w.Undo(before); err != nil {
 				return nil, 0, err
 			}
 			ok = false
-			a.drop(int(calls)+1, fmt.Sprintf("ERR %v: it writes more than %d bytes at once", ErrTooLarge, m.unitBytes))
+			a.drop(int(calls)+1, why)
 		}
 	}
 	return reads, calls, nil
+}
+
+// refuse answers the next call, a read of a group whose reads have gone through too much together. Replicas need not
+// agree about that, since nothing else follows from a read of a client: one that has no room for a reply goes through
+// less. So reads and writes count apart. Scripts, also those that only read, have limits of their own, the same on all
+// replicas.
+func (m *machine) refuse(a *answers) {
+	if a.b != nil {
+		run, _ := a.next()
+		run.Out.Error(redis.ErrUnitReads)
+		run.Ends = append(run.Ends, len(run.Out.Buf))
+		a.call++
+	}
 }
 
 // fewCalls is how many calls a group may have whose writes need not be counted.

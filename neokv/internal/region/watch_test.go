@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -580,5 +581,97 @@ func TestUnitsAreBounded(t *testing.T) {
 	}
 	if len(contents[0]) != 3 {
 		t.Errorf("%d records, want two strings and the region state", len(contents[0]))
+	}
+}
+
+// TestWorkOfUnitsIsBounded: once the reads of a transaction have gone through too much together, further reads are
+// refused, and all else has its effect. A transaction whose writes go through too much is taken back as a whole. A
+// replica may go through less of a read, where its reply has no room: so a refused read must not change what writes
+// choose.
+func TestWorkOfUnitsIsBounded(t *testing.T) {
+	long, set := call("rpush", "{foo}l"), call("sadd", "{foo}s")
+	for i := range 600 {
+		long.Args = append(long.Args, fmt.Appendf(nil, "element %d", i))
+		set.Args = append(set.Args, fmt.Append(nil, i))
+	}
+	run := &redis.Run{Calls: []redis.Call{long, set}}
+	add := func(args ...string) { run.Calls = append(run.Calls, call(args...)) }
+	for range 4 { // the third and the fourth are refused
+		add("lrange", "{foo}l", "0", "-1")
+	}
+	add("srandmember", "{foo}s", "5")
+	add("spop", "{foo}s", "3")
+	add("sunionstore", "{foo}d", "{foo}s")
+	add("get", "{foo}a")
+	add("incr", "{foo}a")
+	reads := len(run.Calls)
+	for range 20 {
+		add("sunionstore", "{foo}e", "{foo}s")
+	}
+	writes := len(run.Calls)
+	add("incr", "{foo}a")
+	run.Groups = []redis.Group{{From: 2, To: reads, Kind: redis.GroupExec},
+		{From: reads, To: writes, Kind: redis.GroupExec}}
+	for i := range run.Calls {
+		run.Calls[i].Command = redis.Lookup(run.Calls[i].Args[0])
+	}
+	var contents []map[string]string
+	for _, how := range []string{"room", "no room", "nobody waits"} {
+		r := openStill(t, disk.Mem())
+		r.servingTerm.Store(5)
+		r.o.Knobs.BatchMaxOps, r.o.Knobs.BatchMaxBytes = 1000, 1<<20
+		r.machine.unitWork = 1000
+		*run = redis.Run{Calls: run.Calls, Groups: run.Groups}
+		p := &Pending{Run: run, Deadline: time.Now().Add(time.Hour)}
+		r.Propose(p)
+		b := r.proposer.form()
+		r.proposer.seal(b, 5)
+		switch how {
+		case "no room":
+			run.Out.More, run.Out.Room = func(int) int { return 0 }, 100
+		case "nobody waits":
+			r.proposer.finish(r.proposer.claim(b.sequence), &UnknownOutcome{})
+		}
+		h, _, err := parseEntry(b.buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.timeMS, h.version = 1000, 1
+		h.put(b.buf)
+		if _, err := r.machine.Update([]sm.Entry{{Index: 1, Cmd: b.buf}}); err != nil || r.fs.Failed() != nil {
+			t.Fatal(err, r.fs.Failed())
+		}
+		if how != "nobody waits" {
+			p.Wait()
+			var got []string
+			from := 0
+			for _, end := range run.Ends {
+				got = append(got, string(run.Out.Buf[from:end]))
+				from = end
+			}
+			if p.Err != nil || len(got) != len(run.Calls) {
+				t.Fatalf("%s: %v, %d replies", how, p.Err, len(got))
+			}
+			for i, x := range got[:reads] {
+				want := how == "room" && run.Calls[i].Command.Write == nil && i > 3
+				if (x == "-"+redis.ErrUnitReads+"\r\n") != want {
+					t.Errorf("%s: %s: %.200q, refused %t", how, run.Calls[i].Args[0], x, want)
+				}
+			}
+			want := redis.Drop{Group: 1, Error: redis.ErrUnitWrites}
+			if !slices.Equal(run.Dropped, []redis.Drop{want}) || got[reads] != "" {
+				t.Errorf("%s: dropped %+v; SUNIONSTORE: %q", how, run.Dropped, got[reads])
+			}
+			if one, two := got[reads-1], got[writes]; how == "room" && (one != ":1\r\n" || two != ":2\r\n") {
+				t.Errorf("%s: INCR behind reads that are refused: %q, and behind writes: %q", how, one, two)
+			}
+		}
+		contents = append(contents, r.content(t))
+		r.close(t)
+	}
+	for i, c := range contents[1:] {
+		if !maps.Equal(c, contents[0]) {
+			t.Errorf("replica %d of 3 has another content", i+2)
+		}
 	}
 }
