@@ -72,7 +72,7 @@ func (b *simBatch) run(ctx context.Context) error {
 func (b *simBatch) take() (part job) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	most := 10
+	most := 3
 	if b.stop != nil {
 		most = 1
 	}
