@@ -14,6 +14,11 @@ ALONE = ^(TestLargeCases|TestClientsThatDoNotRead)$$
 # The packages whose tests take longest come first, so that no core waits for them in the end.
 LONG = ./neokv/internal/sim ./neokv ./cmd/neokv
 
+# Many tests wait for elections, browsers and other programs: the tests of one package more than there are cores run at
+# once. Of the other packages, those whose tests wait most come first.
+SIDE = $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+WAITING = ./results/report ./bench
+
 # What the work of this build is judged by; docs/benchmarks.md says when to renew it.
 BASELINE = bench/gate/baseline.json
 
@@ -25,7 +30,7 @@ vet staticcheck systems: export GOGC = 400
 
 # vet looks at all that go test would look at again, in packages of other modules, too.
 test: redis-server chromium vet staticcheck systems
-	go test -vet=off -tags redisserver,chromium -timeout 20m -skip '$(ALONE)' $(LONG) ./...
+	go test -vet=off -tags redisserver,chromium -timeout 20m -p $(SIDE) -skip '$(ALONE)' $(LONG) $(WAITING) ./...
 	go test -vet=off -tags redisserver,chromium -timeout 20m -parallel 2 -run '$(ALONE)' ./cmd/neokv
 
 # The tests that compare replies with a real Redis have the tag redisserver.
