@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tidwall/redcon"
@@ -138,4 +139,36 @@ func TestWatchFollowsSlots(t *testing.T) {
 	if late := slices.Concat(once(0), once(1), once(0), once(1)); !slices.Equal(log, want) && !slices.Equal(log, late) {
 		t.Errorf("the nodes got %q,\nwant %q", log, want)
 	}
+}
+
+// TestScripts: a script is named by its SHA1, and brought once if the server does not know it.
+func TestScripts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory(func(time.Duration) time.Duration { return time.Millisecond })
+		s, _, err := inBubble(t, m, context.Background(), Options{Duration: time.Second,
+			Groups: []GroupOptions{{Workload: "lock", Clients: 3, Pipeline: 4, Records: 100}}})
+		if g := s.Groups[0]; err != nil || g.Total.Errors > 0 || g.Total.Count < 1000 || g.Retried < 3 {
+			t.Fatalf("%v, %+v", err, g)
+		}
+		brought, tokens := 0, map[string]int{}
+		for _, c := range m.calls {
+			if c[0] == "EVAL" {
+				brought++
+			}
+			if len(c) > 4 && strings.HasPrefix(c[3].(string), "lock:") {
+				tokens[c[4].(string)]++
+			}
+			if c[2] != "1" || !strings.HasPrefix(c[3].(string), "l") {
+				t.Errorf("%q", c)
+			}
+		}
+		if len(m.scripts) != 3 || brought < 3 || brought > 3*3*4 {
+			t.Errorf("%d scripts were brought %d times: %q", len(m.scripts), brought, m.scripts)
+		}
+		for token, n := range tokens {
+			if n > 2 { // extended and released
+				t.Errorf("%d calls have the token %s", n, token)
+			}
+		}
+	})
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha1"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -30,17 +32,19 @@ type memoryServer struct {
 	start time.Time
 	dials time.Duration // how long a connection takes to be made
 
-	mu   sync.Mutex
-	data map[string]string
-	past map[string]string // what keys held before the last write
-	refu bool              // refuse connections
-	info map[string]string // sections of INFO beyond the first
-	wg   sync.WaitGroup
+	mu      sync.Mutex
+	data    map[string]string
+	past    map[string]string // what keys held before the last write
+	refu    bool              // refuse connections
+	info    map[string]string // sections of INFO beyond the first
+	scripts map[string]string // the texts that EVAL has brought, by SHA1
+	calls   [][]any           // of EVAL and EVALSHA
+	wg      sync.WaitGroup
 }
 
 func newMemory(delay func(at time.Duration) time.Duration) *memoryServer {
 	return &memoryServer{delay: delay, start: time.Now(), data: map[string]string{}, past: map[string]string{},
-		info: map[string]string{}}
+		info: map[string]string{}, scripts: map[string]string{}}
 }
 
 func (m *memoryServer) dial(context.Context, string) (net.Conn, error) {
@@ -145,6 +149,18 @@ func (m *memoryServer) answer(args []any) string {
 		return fmt.Sprintf("$%d\r\n%s\r\n", len(info), info)
 	case "COMMAND":
 		return "-ERR unknown command 'COMMAND'\r\n"
+	case "EVAL", "EVALSHA":
+		sha, brings := args[1].(string), args[0] == "EVAL"
+		if brings {
+			sum := sha1.Sum([]byte(sha))
+			text := sha
+			sha = hex.EncodeToString(sum[:])
+			m.scripts[sha] = text
+		} else if m.scripts[sha] == "" {
+			return "-NOSCRIPT No matching script. Please use EVAL.\r\n"
+		}
+		m.calls = append(m.calls, args)
+		return ":1\r\n"
 	case "SET":
 		m.data[args[1].(string)] = args[2].(string)
 		return "+OK\r\n"

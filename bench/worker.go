@@ -86,6 +86,7 @@ type sentStep struct {
 	slot     int32 // or anySlot, homeSlot
 	together int   // see workloads.RequestStep
 	watches  bool
+	script   []byte // see workloads.RequestStep; nil if the request has it
 	// How it was answered: when, with which number, and whether by null or an empty array. void is set if it had no
 	// effect, though its transaction was answered.
 	done       time.Duration
@@ -345,7 +346,7 @@ func (w *worker) append(planned time.Duration) {
 		w.steps = slices.Grow(w.steps, 1)[:len(w.steps)+1] // in place: a step is large
 		s := &w.steps[len(w.steps)-1]
 		s.Effect, s.from, s.to, s.slot, s.together, s.watches = x.Effect, from, len(w.arena), slot, x.Together, x.Watches
-		s.done, s.number, s.miss, s.void = 0, 0, false, false
+		s.script, s.done, s.number, s.miss, s.void = x.Script, 0, 0, false, false
 	}
 	p.step, p.last = p.first, len(w.steps)
 	w.batch = append(w.batch, p)
@@ -521,10 +522,38 @@ func (w *worker) refused(p *sentOp, i int32, text []byte) {
 			return
 		}
 	}
+	if x := &w.steps[p.step]; string(code) == "NOSCRIPT" && x.script != nil {
+		w.bring(x)
+		w.todo = append(w.todo, i)
+		return
+	}
 	if string(code) == "CLUSTERDOWN" || moved {
 		w.run.target.markStale()
 	}
 	p.failure = w.kindOf(code, text)
+}
+
+// bring makes a request by EVALSHA one by EVAL, which brings the script that the server does not have.
+func (w *worker) bring(x *sentStep) {
+	request, from := w.arena[x.from:x.to], len(w.arena)
+	next := func() []byte {
+		line, rest, _ := bytes.Cut(request, []byte("\r\n"))
+		request = rest
+		return line
+	}
+	count := next()
+	next() // the length of the name
+	name := next()
+	next() // and that of the SHA1
+	next()
+	w.arena = append(append(w.arena, count...), "\r\n"...)
+	for _, word := range [][]byte{slices.Concat(name[:len("EVAL")], name[len("EVALSHA"):]), x.script} {
+		w.arena = append(append(appendLength(w.arena, '$', len(word)), word...), "\r\n"...)
+	}
+	w.arena = append(w.arena, request...)
+	x.from, x.to, x.script = from, len(w.arena), nil
+	w.rec.begin().resent++
+	w.rec.end()
 }
 
 func (w *worker) redirected(moved bool) {

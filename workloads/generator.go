@@ -15,6 +15,7 @@ type Generator struct {
 	scans  []openScans // by command that has a cursor
 	goesOn openScan    // the one that the present operation goes on with, if it is over a collection
 	values exprValues
+	token  uint64 // of the present operation, 0 if it has not needed one
 
 	// The request that is made. Its texts stand one behind the other. When text moves to larger memory, arguments that
 	// are there already keep what they have in the smaller one.
@@ -342,13 +343,21 @@ func (g *Generator) command(r *Request, c *commandSpec, record uint64, absent bo
 			from := len(g.text)
 			g.text = strconv.AppendUint(g.text, cursor, 10)
 			g.since(from)
+		case wordToken:
+			for g.token == 0 {
+				g.token = g.rng.Uint64()
+			}
+			from := len(g.text)
+			g.text = appendNewMember(g.text, g.token)
+			g.since(from)
 		case wordNext:
 			g.next(r, k, w, record)
 		case wordBack:
 			g.back(r, k, w, record)
 		}
 	}
-	r.Steps[len(r.Steps)-1].Watches = c.name == "watch"
+	x := &r.Steps[len(r.Steps)-1]
+	x.Watches, x.Script = c.name == "watch", c.script
 	g.end(r)
 }
 
@@ -433,14 +442,14 @@ func (g *Generator) since(from int) { g.bytes(g.text[from:]) }
 func (g *Generator) reset(r *Request) {
 	r.Steps = r.Steps[:0]
 	g.text, g.steps, g.args = g.text[:0], g.steps[:0], g.args[:0]
-	g.goesOn = openScan{}
+	g.goesOn, g.token = openScan{}, 0
 }
 
 // begin begins a step with its command.
 func (g *Generator) begin(r *Request, command []byte, does Effect) {
 	r.Steps = slices.Grow(r.Steps, 1)[:len(r.Steps)+1] // in place: a step is large
 	x := &r.Steps[len(r.Steps)-1]
-	x.Key, x.Effect, x.Together, x.Watches = nil, does, 0, false
+	x.Key, x.Effect, x.Together, x.Watches, x.Script = nil, does, 0, false, nil
 	g.steps = append(g.steps, stepArgs{from: len(g.args), key: -1})
 	g.bytes(command)
 }

@@ -1,10 +1,13 @@
 package workloads
 
 import (
+	"crypto/sha1"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"go/token"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -75,8 +78,9 @@ type commandSpec struct {
 	does   OpKind
 	added  int // elements that it adds
 	scans  bool
-	scan   int // its number among the commands that have a cursor
-	unit   int // the transaction of the operation that has it, from 1 on; 0 for none
+	scan   int    // its number among the commands that have a cursor
+	unit   int    // the transaction of the operation that has it, from 1 on; 0 for none
+	script []byte // the text that EVALSHA names, nil for none
 	line   int
 }
 
@@ -106,16 +110,17 @@ const (
 	wordCursor
 	wordNext
 	wordBack
+	wordToken
 )
 
 var wordNames = []string{"literal", "literal", "key", "keys", "keysvalues", "value", "member", "new", "score", "int",
-	"cursor", "next", "back"}
+	"cursor", "next", "back", "token"}
 
 func (k wordKind) String() string { return wordNames[k] }
 
 // placeholders are the words that a command may have in angle brackets.
 const placeholders = "<key>, <key 2>, <keys>, <keys-values>, <value>, <member>, <new>, <score>, <int SIZES>, " +
-	"<cursor>, <next [key I] of SIZES within E>, <back [key I] of SIZES step E>, or expressions"
+	"<cursor>, <token>, <script NAME> behind EVALSHA, <next [key I] of SIZES within E>, <back [key I] of SIZES step E>, or expressions"
 
 // workloadFile is a file while it is read.
 type workloadFile struct {
@@ -123,6 +128,8 @@ type workloadFile struct {
 	wrong []error
 	w     *Workload
 	names map[string]expr // `let` of the kind that is read
+	// scripts are the texts of scripts by their names.
+	scripts map[string]string
 }
 
 func (f *workloadFile) complain(at *yaml.Node, format string, args ...any) {
@@ -273,7 +280,8 @@ func (f *workloadFile) kinds() (names []string) {
 }
 
 func (f *workloadFile) workload(n *yaml.Node) {
-	fields := f.fields(n, "about", "storage", "records", "mix")
+	fields := f.fields(n, "about", "storage", "scripts", "records", "mix")
+	f.readScripts(fields["scripts"])
 	f.w.Doc = strings.TrimSpace(f.text(fields["about"], "about"))
 	f.w.Storage = f.bool(fields["storage"], "storage", false)
 	records := f.items(fields["records"], "records", maxKinds)
@@ -310,6 +318,33 @@ func (f *workloadFile) workload(n *yaml.Node) {
 		f.w.Ops[i].Share /= total
 	}
 	f.w.leave()
+}
+
+func (f *workloadFile) readScripts(n *yaml.Node) {
+	switch {
+	case n == nil:
+		return
+	case n.Kind != yaml.MappingNode:
+		f.complain(n, "scripts: want names with the texts of scripts")
+		return
+	}
+	f.scripts = map[string]string{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		name := n.Content[i].Value
+		f.scripts[name] = f.text(n.Content[i+1], "scripts: "+name)
+	}
+}
+
+// script returns the word that names a script, and its text.
+func (f *workloadFile) script(text string) (word, []byte, error) {
+	name := strings.TrimSuffix(strings.TrimPrefix(text, "<script "), ">")
+	script, there := f.scripts[name]
+	if !there {
+		names := slices.Sorted(maps.Keys(f.scripts))
+		return word{}, nil, fmt.Errorf("script %q: unknown, want one of %s", name, strings.Join(names, ", "))
+	}
+	sum := sha1.Sum([]byte(script))
+	return word{kind: wordLiteral, text: hex.AppendEncode(nil, sum[:])}, []byte(script), nil
 }
 
 func (f *workloadFile) kind(n *yaml.Node, k *recordKind) {
@@ -493,7 +528,7 @@ func (f *workloadFile) multi(n *yaml.Node, fields map[string]*yaml.Node, op *Op,
 		from := len(op.steps)
 		f.step(step, op, on)
 		for _, c := range op.steps[from:] {
-			if c.unit = unit; c.name == "watch" || c.scans {
+			if c.unit = unit; c.name == "watch" || c.scans || c.script != nil {
 				f.complain(step, "multi: %s: want it before the transaction", c.text)
 			}
 		}
@@ -510,8 +545,13 @@ func (f *workloadFile) command(n *yaml.Node, op *Op, on int, record expr) {
 		return
 	}
 	c.text, c.name = []byte(tokens[0]), strings.ToLower(tokens[0])
-	for _, t := range tokens[1:] {
-		w, err := f.word(t, on)
+	for i, t := range tokens[1:] {
+		var w word
+		if i == 0 && strings.HasPrefix(c.name, "evalsha") && strings.HasPrefix(t, "<script ") {
+			w, c.script, err = f.script(t)
+		} else {
+			w, err = f.word(t, on)
+		}
 		if err != nil {
 			f.complain(n, "do: %v", err)
 			return
@@ -538,7 +578,7 @@ func (f *workloadFile) command(n *yaml.Node, op *Op, on int, record expr) {
 		default:
 			words++
 		}
-		ofRecord = ofRecord || w.kind >= wordKey && w.kind <= wordScore || w.kind >= wordNext
+		ofRecord = ofRecord || w.kind >= wordKey && w.kind <= wordScore || w.kind == wordNext || w.kind == wordBack
 		if w.kind == wordNew || w.kind == wordValue && f.ofKind(on) == list {
 			c.added++
 		}
@@ -670,7 +710,7 @@ func (f *workloadFile) word(text string, on int) (word, error) {
 	name, rest, _ := strings.Cut(inside, " ")
 	kind := map[string]wordKind{"key": wordKey, "keys": wordKeys, "keys-values": wordKeysValues, "value": wordValue,
 		"member": wordMember, "new": wordNew, "score": wordScore, "int": wordInt, "cursor": wordCursor, "next": wordNext,
-		"back": wordBack}[name]
+		"back": wordBack, "token": wordToken}[name]
 	if !isPlaceholder || !closed || strings.Contains(inside, "<") || kind == wordLiteral {
 		f.names = f.letOf(on)
 		t, err := parseTemplate(text, f.scope(false))
@@ -680,7 +720,7 @@ func (f *workloadFile) word(text string, on int) (word, error) {
 		return word{kind: wordTemplate, fill: t}, nil
 	}
 	w := word{kind: kind}
-	if on < 0 && kind != wordInt && kind != wordCursor {
+	if on < 0 && kind != wordInt && kind != wordCursor && kind != wordToken {
 		return w, fmt.Errorf("%s: there is no kind of records", text)
 	}
 	var err error

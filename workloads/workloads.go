@@ -157,6 +157,8 @@ type RequestStep struct {
 	Together int
 	// Watches says that the transaction that follows must go to the node that this command has gone to.
 	Watches bool
+	// Script is the text that the command names by its SHA1, as EVALSHA does; nil for none. It is the workload's own.
+	Script []byte
 }
 
 // Effect says what a command does to which record. It refers to no memory of the request.
@@ -395,13 +397,14 @@ func (s *Source) RequestBytes() int {
 			value = max(value, x.max())
 		}
 		value += 128 // of a key, and of a reply beside the value
+		n += len(c.script)
 		for _, w := range c.words {
 			switch w.kind {
 			case wordKeys, wordKeysValues:
 				n += len(k.keys) * value
 			case wordNext, wordBack:
 				n += w.size.max() * value
-			case wordInt, wordLiteral:
+			case wordInt, wordLiteral, wordToken:
 			default:
 				n += value
 			}
