@@ -120,7 +120,9 @@ func (s *State) callCommand(L *vm.LState) (v vm.LValue, failed bool) {
 		}
 	}
 	L.Charge(callSteps+n+total>>6, 0)
+	s.outside = true
 	s.reply = s.run.Host.Call(s.reply[:0], s.args, s.protocol)
+	s.outside = false
 	clear(s.args)
 	failed = len(s.reply) > 0 && s.reply[0] == '-'
 	r := replyReader{L: L, b: s.reply}

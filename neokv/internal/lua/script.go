@@ -149,6 +149,7 @@ type State struct {
 	numbers  []byte   // the bytes of those that are numbers
 	reply    []byte   // to the call
 	broken   bool
+	outside  bool // a call of Host is under way
 	handler  *vm.LFunction
 	fresh    []func() // what libraries with settings do before a run
 }
@@ -224,7 +225,8 @@ func (e *InternalError) Error() string {
 }
 
 // Run runs a script and appends its reply, which is an error if the script raised one. A *LimitError says that the
-// script went beyond a limit, an *InternalError that the interpreter has a fault; dst is returned as it was.
+// script went beyond a limit, an *InternalError that the interpreter has a fault; dst is returned as it was. A panic of
+// Host goes on to the caller of Run, but for that of a *LimitError.
 func (s *State) Run(dst []byte, r Run) (reply []byte, err error) {
 	if s.broken {
 		s.open()
@@ -234,9 +236,13 @@ func (s *State) Run(dst []byte, r Run) (reply []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			reply = dst[:size]
-			if limit, ok := p.(*LimitError); ok {
+			switch limit, ok := p.(*LimitError); {
+			case ok:
 				err = limit
-			} else {
+			case s.outside: // the panic is Host's: perhaps no other replica has it
+				s.broken = true
+				panic(p)
+			default:
 				s.broken, err = true, &InternalError{What: p}
 			}
 		}
@@ -245,7 +251,7 @@ func (s *State) Run(dst []byte, r Run) (reply []byte, err error) {
 		L.Env.RawSetString("ARGV", vm.LFalse)
 		L.Reset(s.mark)
 	}()
-	s.run, s.protocol = &r, 2
+	s.run, s.protocol, s.outside = &r, 2, false
 	s.random.seed(int32(r.Seed ^ r.Seed>>32))
 	for _, f := range s.fresh {
 		f()

@@ -400,3 +400,28 @@ func BenchmarkInstructions(b *testing.B) {
 		})
 	}
 }
+
+// broken panics in a call, as an engine may whose disk is broken.
+type broken struct{ quiet }
+
+func (broken) Call([]byte, [][]byte, int) []byte { panic("the disk is broken") }
+
+// TestPanicOfHost: only a fault of the interpreter itself is the same on all replicas. If a run took the panic of what
+// surrounds it for such a fault, one replica alone would undo the script.
+func TestPanicOfHost(t *testing.T) {
+	s := NewState()
+	var got any
+	func() {
+		defer func() { got = recover() }()
+		_, err := s.Run(nil, Run{Script: compile(t, "return pcall(redis.call, 'get', 'k')"), Protocol: 2, Host: broken{},
+			Limits: Limits{Steps: 1e5, Bytes: 1 << 20}})
+		t.Errorf("the run ended with the error %v", err)
+	}()
+	if got != "the disk is broken" {
+		t.Errorf("Run panicked with %v", got)
+	}
+	if reply, err := runText(t, s, "return redis.call('get', 'k')", Limits{Steps: 1e5, Bytes: 1 << 20}); err != nil ||
+		reply != "+OK\r\n" {
+		t.Errorf("the next run: %q, %v", reply, err)
+	}
+}
