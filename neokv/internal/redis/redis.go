@@ -280,6 +280,7 @@ type Writer struct {
 	// MapOrder is a mistake that tests plant: random choices follow the order of a Go map, so replicas differ.
 	MapOrder bool
 
+	group  groupOfScripts
 	spent  int      // of writeLimit, by the present call
 	unborn unborn   // what the present call has begun
 	saved  bool     // Save has been called since the batch was begun

@@ -171,7 +171,12 @@ func FirstKey(script *lua.Script, flags ScriptFlags, rest [][]byte, limits Scrip
 func (w *Writer) script(args [][]byte, out *Reply) error {
 	h := takeHost()
 	defer h.release()
-	h.w, h.limits, h.log, h.nowMS = w, w.ScriptLimits, w.Log, w.State.TimeMS
+	h.w, h.limits, h.log, h.nowMS, h.dearest = w, w.ScriptLimits, w.Log, w.State.TimeMS, w.group.dearest
+	if w.group.begun {
+		h.limits.Steps = max(0, h.limits.Steps-w.group.used.Steps)
+		h.limits.Bytes = max(0, h.limits.Bytes-w.group.used.Bytes)
+		h.limits.Calls = max(0, h.limits.Calls-w.group.used.Calls)
+	}
 	seed := w.random().Uint64()
 	if w.ScriptMistakes.Chance {
 		seed = rand.Uint64()
@@ -179,8 +184,30 @@ func (w *Writer) script(args [][]byte, out *Reply) error {
 	if w.ScriptMistakes.Discard {
 		h.room = out
 	}
-	return h.call(args, out, seed)
+	err := h.call(args, out, seed)
+	if g := &w.group; g.begun {
+		left := h.state.Left()
+		g.used.Steps += h.limits.Steps - max(0, int(left.Steps))
+		g.used.Bytes += h.limits.Bytes - max(0, int(left.Bytes))
+		g.used.Calls += h.calls
+		g.dearest = h.dearest
+	}
+	return err
 }
+
+// groupOfScripts is what the scripts of a transaction have used. They share the limits of one, since the transaction is
+// one unit, for which the region waits.
+type groupOfScripts struct {
+	begun   bool
+	used    ScriptLimits
+	dearest int
+}
+
+// BeginGroup says that the calls until EndGroup are those of a group.
+func (w *Writer) BeginGroup() { w.group = groupOfScripts{begun: true} }
+
+// EndGroup ends a group.
+func (w *Writer) EndGroup() { w.group = groupOfScripts{} }
 
 // script runs a script that may not write.
 func (r *Reader) script(args [][]byte, out *Reply) error {
@@ -318,14 +345,18 @@ func (h *scriptHost) run(script *lua.Script, keys, argv [][]byte, seed uint64, p
 	if !errors.As(err, &limit) {
 		return nil, fmt.Sprintf("ERR %v; nothing that it wrote stays", err)
 	}
-	name, most := scriptSteps, h.limits.Steps
+	limits, which := h.limits, ""
+	if h.w != nil && h.w.group.begun {
+		limits, which = h.w.ScriptLimits, " for all scripts of a transaction"
+	}
+	name, most := scriptSteps, limits.Steps
 	switch limit.What {
 	case lua.LimitBytes:
-		name, most = scriptBytes, h.limits.Bytes
+		name, most = scriptBytes, limits.Bytes
 	case scriptCalls:
-		name, most = scriptCalls, h.limits.Calls
+		name, most = scriptCalls, limits.Calls
 	}
-	return nil, fmt.Sprintf("ERR script ended by %s, %d; nothing that it wrote stays", name, most)
+	return nil, fmt.Sprintf("ERR script ended by %s, %d%s; nothing that it wrote stays", name, most, which)
 }
 
 // Log implements lua.Host.

@@ -139,6 +139,8 @@ func (m *machine) group(w *redis.Writer, u unit, reads []byte, a *answers) (_ []
 		held = w.Batch.Held()
 	}
 	looked, written := 0, 0 // what reads and writes have gone through
+	w.BeginGroup()
+	defer w.EndGroup()
 	for rest := u.calls; len(rest) > 0; calls++ {
 		if m.args, rest, err = parseCall(rest, m.args[:0]); err != nil {
 			return nil, 0, err
