@@ -266,7 +266,7 @@ func TestLostParts(t *testing.T) {
 		}
 	}
 	found := map[bool]*outcomes{false: new(outcomes), true: new(outcomes)} // of what is damaged
-	t.Run("folder", func(t *testing.T) { // it has ended when all folders have
+	t.Run("folder", func(t *testing.T) {                                   // it has ended when all folders have
 		for _, f := range folders {
 			t.Run(f.name, func(t *testing.T) {
 				t.Parallel() // a start mostly waits for elections

@@ -26,8 +26,7 @@ func TestBadScripts(t *testing.T) {
 	foreign := keyAt(t, c, 2)
 	const (
 		steps = "ERR script ended by redis.script_steps, "
-		bytes = "ERR script ended by redis.script_bytes, "
-		calls = "ERR script ended by redis.script_calls, "
+		ended = "ERR script ended by redis.script_" // which limit comes first is a matter of their values
 		never = "ERR This Redis command is not allowed from script"
 		deep  = "ERR Error compiling script (new function): user_script:1: chunk has too many syntax levels"
 	)
@@ -36,16 +35,16 @@ func TestBadScripts(t *testing.T) {
 		{"redis.call('set', KEYS[1], 'bad') while true do end", steps},
 		{"local function f() return f() end return f()", steps},
 		{"local function f() return 1 + f() end return f()", "ERR user_script:1: stack overflow"},
-		{"local function f() pcall(f) f() end f()", ""},
+		{"local function f() pcall(f) f() end f()", ended},
 		{"while true do pcall(function() while true do end end) end", steps},
 		{"coroutine.wrap(function() while true do end end)()", steps},
-		{"local s = 'x' while true do s = s .. s end", bytes},
-		{"redis.call('set', KEYS[1], 'bad') local t = {} for i = 1, 1e9 do t[i] = ('x'):rep(1000) .. i end", bytes},
-		{"return ('x'):rep(1e9)", "ERR script ended by redis.script_"},
-		{"local t = {} while true do t = {t} end", ""},
-		{"while true do redis.call('get', KEYS[1]) end", ""},
-		{"for i = 1, 1e9 do redis.call('set', KEYS[1], 'bad') end", ""},
-		{"for i = 1, 1e9 do redis.pcall('nosuch') end", ""},
+		{"local s = 'x' while true do s = s .. s end", ended},
+		{"redis.call('set', KEYS[1], 'bad') local t = {} for i = 1, 1e9 do t[i] = ('x'):rep(1000) .. i end", ended},
+		{"return ('x'):rep(1e9)", ended},
+		{"local t = {} while true do t = {t} end", ended},
+		{"while true do redis.call('get', KEYS[1]) end", ended},
+		{"for i = 1, 1e9 do redis.call('set', KEYS[1], 'bad') end", ended},
+		{"for i = 1, 1e9 do redis.pcall('nosuch') end", ended},
 		{"return string.find(string.rep('a', 100000), string.rep('a?', 1000) .. string.rep('a', 1000))", ""},
 		{"return " + strings.Repeat("(", 500_000), deep},
 		{"return " + strings.Repeat("{", 1_000_000), deep},

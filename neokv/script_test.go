@@ -13,6 +13,7 @@ import (
 
 	"neokv.dev/neokv/fault"
 	"neokv.dev/neokv/internal/topology"
+	"neokv.dev/neokv/settings"
 )
 
 // clientAt is a client of one address of the cluster.
@@ -140,6 +141,38 @@ func TestScriptsLog(t *testing.T) {
 	defer mu.Unlock()
 	if n := len(lines); n < 2 || n > 100 || len(lines[0]) > 1100 {
 		t.Errorf("%d lines of %d bytes", n, len(lines[0]))
+	}
+}
+
+// TestScriptsOnFollowers: a store that follows runs scripts that only read for connections that allow it, and sends
+// others to the leader.
+func TestScriptsOnFollowers(t *testing.T) {
+	k := settings.Default()
+	k.Redis.FollowerRead = true
+	c := start(t, Config{InMemory: true, NoSockets: true, Settings: &k})
+	key := keyAt(t, c, 2)
+	if err := clientAt(t, c, c.Addrs()[1]).Set(t.Context(), key, "v", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	r := clientAt(t, c, c.Addrs()[0]).Conn()
+	defer r.Close()
+	if err := r.ReadOnly(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	const get = "return redis.call('get', KEYS[1])"
+	for _, text := range []string{get, "#!lua flags=no-writes\n" + get, "return redis.call('get', '" + key + "')"} {
+		keys := []any{1, key}
+		if strings.Contains(text, key) {
+			keys = []any{0}
+		}
+		got, err := r.Do(t.Context(), append([]any{"EVAL_RO", text}, keys...)...).Text()
+		if err != nil || got != "v" {
+			t.Errorf("EVAL_RO %s: %q, %v", text, got, err)
+		}
+		_, err = r.Do(t.Context(), append([]any{"EVAL", text}, keys...)...).Text()
+		if moved := err != nil && strings.HasPrefix(err.Error(), "MOVED "); moved == strings.HasPrefix(text, "#!") {
+			t.Errorf("EVAL %s: %v", text, err)
+		}
 	}
 }
 

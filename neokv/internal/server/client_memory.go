@@ -22,13 +22,15 @@ import (
 // Reads with large replies take turns. A connection that needs more than freeRoom for a reply must have one of the few
 // turns of the store that it reads from. So hundreds of clients that ask for much at once leave the processors to the
 // others, and only a few replies grow at a time. Each store has turns of its own, since a store whose disk hangs does
-// not give them back.
+// not give them back. So it is with scripts that run on connections, since an interpreter may hold much: there are as
+// many places for each store as processors.
 type ClientMemory struct {
 	limit   atomic.Int64 // bytes, 0 for none
 	percent atomic.Int64 // of the machine's memory, if the limit was given in percent; else 0
 	used    atomic.Int64
-	turns   []*turns      // by store, counted from 1
-	moves   chan struct{} // holds one for each connection that moves what it has read into a larger buffer
+	turns   []*turns        // by store, counted from 1
+	scripts []chan struct{} // places for scripts that run on connections, by store; 0: those that read nothing
+	moves   chan struct{}   // holds one for each connection that moves what it has read into a larger buffer
 
 	mu      sync.Mutex
 	servers []*Server
@@ -37,6 +39,10 @@ type ClientMemory struct {
 // NewClientMemory returns a bound for servers that read from this number of stores. A limit of 0 is no limit.
 func NewClientMemory(limit settings.Bytes, stores int) *ClientMemory {
 	m := &ClientMemory{turns: make([]*turns, stores+1), moves: make(chan struct{}, max(1, runtime.NumCPU()/2))}
+	m.scripts = make([]chan struct{}, stores+1)
+	for i := range m.scripts {
+		m.scripts[i] = make(chan struct{}, runtime.GOMAXPROCS(0))
+	}
 	for i := range m.turns {
 		m.turns[i] = &turns{taken: make(chan struct{}, max(1, runtime.NumCPU()/(2*stores)))}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"neokv.dev/neokv/internal/lua"
 	"neokv.dev/neokv/internal/redis"
+	"neokv.dev/neokv/internal/topology"
 )
 
 // This file has scripts: EVAL, EVALSHA, their _RO forms, and SCRIPT. The server finds the script's text and compiles it;
@@ -86,12 +87,22 @@ func (e *executor) ready(cmd *command, quick bool) readiness {
 		}
 	}
 	flags := redis.ScriptFlags(0)
+	wrong = ""
 	readOnly := strings.HasSuffix(cmd.row.Name, "_ro")
 	switch {
 	case readOnly && x.Flags&lua.Shebang != 0 && x.Flags&lua.NoWrites == 0:
-		return e.says(hasRun, errWritesInRO, quick)
+		wrong = errWritesInRO
 	case x.Flags&lua.NoCluster != 0 && !e.proxy():
-		return e.says(hasRun, errNotInCluster, quick)
+		wrong = errNotInCluster
+	}
+	switch {
+	case wrong == "":
+	case quick:
+		return isLater
+	case n > 0 && !e.serves(cmd):
+		return isRefused
+	default:
+		return e.says(hasRun, wrong, quick)
 	}
 	if readOnly || x.Flags&lua.NoWrites != 0 {
 		flags |= redis.ScriptReadOnly
@@ -104,6 +115,9 @@ func (e *executor) ready(cmd *command, quick bool) readiness {
 		if quick {
 			return isLater
 		}
+		if !e.beginScript(0, time.Now().Add(e.knobs.LeaderlessWait)) {
+			return e.says(isRefused, redis.ErrClusterDown, false)
+		}
 		var log []func() // of a run that counts
 		touched := false
 		first, touched = redis.FirstKey(x, flags, cmd.args[evalNumKeys:], e.scriptLimits(),
@@ -112,6 +126,7 @@ func (e *executor) ready(cmd *command, quick bool) readiness {
 					log = append(log, func() { e.node.LogScript(level, text) })
 				}
 			}, e.out)
+		e.endScript(0)
 		if !touched {
 			for _, line := range log {
 				line()
@@ -232,6 +247,28 @@ func (s *scripting) end() {
 		s.kill.Store(false)
 	}
 }
+
+// beginScript waits for a place among the scripts that run on connections and read from a store, until a deadline. There
+// are as many as processors, so that the memory of scripts is bounded; each store has its own, since its disk may hang.
+func (e *executor) beginScript(on topology.StoreID, deadline time.Time) bool {
+	select {
+	case e.places[on] <- struct{}{}:
+		return true
+	default:
+	}
+	timer := time.NewTimer(time.Until(deadline))
+	defer timer.Stop()
+	select {
+	case e.places[on] <- struct{}{}:
+		return true
+	case <-timer.C:
+	case <-e.gone:
+	case <-e.closing:
+	}
+	return false
+}
+
+func (e *executor) endScript(on topology.StoreID) { <-e.places[on] }
 
 func runScriptLoad(c *conn, args [][]byte) {
 	x, why := c.exec.loadScript(args[2], true)

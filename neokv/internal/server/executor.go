@@ -36,7 +36,8 @@ type backend struct {
 	standIn  bool             // see Options
 	knobs    *settings.RedisKnobs
 	mistakes Mistakes
-	turns    []*turns // by store, counted from 1
+	turns    []*turns        // by store, counted from 1
+	places   []chan struct{} // for scripts, by store: see beginScript
 	scans    *Scans
 	started  time.Time
 	closing  chan struct{} // closed when the server closes

@@ -401,6 +401,13 @@ func (e *executor) readPart(p *part) {
 	if e.wanted = e.turns[p.store]; e.turn != e.wanted {
 		e.endTurn()
 	}
+	if e.scripting.now.Load() != noScripts {
+		if !e.beginScript(p.store, p.pending.Deadline) {
+			p.pending.Err = region.ErrDeadline
+			return
+		}
+		defer e.endScript(p.store)
+	}
 	for {
 		e.beginReading(p)
 		if p.follow {

@@ -141,8 +141,9 @@ func parseAnswer(text string) (a answer, err error) {
 func runScenario(t *testing.T, lines []string) string {
 	k := settings.Default()
 	k.Redis.LeaderlessWait = 3 * time.Second
+	memory := NewClientMemory(0, 3)
 	b := &backend{
-		knobs: &k.Redis, turns: NewClientMemory(0, 3).turns, started: time.Now(), closing: make(chan struct{}),
+		knobs: &k.Redis, turns: memory.turns, places: memory.scripts, started: time.Now(), closing: make(chan struct{}),
 	}
 	x := &scenario{
 		begin: time.Now(), gone: make(chan struct{}), changed: make(chan struct{}),
@@ -224,6 +225,15 @@ func (x *scenario) do(line string) (err error) {
 		for all := b.turns[n]; len(all.taken) < cap(all.taken); {
 			all.taken <- struct{}{}
 			time.AfterFunc(d, func() { all.ended.Add(1); <-all.taken })
+		}
+		return err
+	case "scripts": // all places for scripts of a store are taken for a while
+		store, taken, _ := strings.Cut(rest, " ")
+		n, _ := strconv.Atoi(store)
+		d, err := time.ParseDuration(taken)
+		for all := b.places[n]; len(all) < cap(all); {
+			all <- struct{}{}
+			time.AfterFunc(d, func() { <-all })
 		}
 		return err
 	case "leave":

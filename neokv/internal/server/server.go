@@ -155,7 +155,7 @@ func New(o Options) *Server {
 	}
 	s.node, s.started, s.closing = nodeOf{s.o.Node}, time.Now(), make(chan struct{})
 	s.standIn, s.knobs, s.mistakes = s.o.StandIn, &s.o.Settings.Redis, s.o.Mistakes
-	s.turns, s.scans = s.o.ClientMemory.turns, s.o.Scans
+	s.turns, s.places, s.scans = s.o.ClientMemory.turns, s.o.ClientMemory.scripts, s.o.Scans
 	if s.knobs.ClusterEnabled {
 		s.self = s.o.Self
 	}
