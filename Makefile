@@ -1,8 +1,8 @@
 # make test is what to run before a commit; CI runs it, and more as far as it has time. `go test ./...` alone needs
 # nothing but Go.
 
-# A version that reads the Go of go.mod; changed together with it. .ci/systems has the version of golang.org/x/tools that
-# this one has, so that it is compiled once.
+# A version that reads the Go of go.mod; changed together with it. .ci/systems has its version of golang.org/x/tools, so
+# that it is compiled once.
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 # How long make explore looks where nobody has looked before, and make fuzz runs each target.
@@ -23,7 +23,7 @@ WAITING = ./results/report ./bench
 # What the work of this build is judged by; docs/benchmarks.md says when to renew it.
 BASELINE = bench/gate/baseline.json
 
-# Compilers, linters and tests collect less garbage, which saves each a tenth of its CPU or more. The program itself sets
+# Compilers, linters and tests collect less garbage, which saves a tenth of their CPU or more. The program itself sets
 # the same percentage where the environment has none, so what tests start behaves as it does for users.
 test vet staticcheck systems: export GOGC = 400
 
