@@ -62,7 +62,7 @@ func (e *Engine) NewBatch() *Batch {
 // Keep makes Commit bring a region's rows up to date with the records that the batch writes. rows may be nil.
 func (b *Batch) Keep(rows *Rows) { b.rows.of = rows }
 
-// Watch makes the batch's reads and writes count as work, until it is closed or committed.
+// Watch makes the batch's reads and writes, and its sort, count as work, until it is closed or committed.
 func (b *Batch) Watch(w *Work) {
 	b.work, b.iters.work = w, w
 	if b.view != nil {
@@ -362,7 +362,8 @@ func (b *Batch) HasRanges() bool { return b.ranges > 0 }
 // Empty reports whether the batch holds no writes.
 func (b *Batch) Empty() bool { return b.batch.Empty() }
 
-// Commit commits the batch. With sync it is durable on return. The batch must not be used afterwards.
+// Commit commits the batch. With sync it is durable on return. The batch must not be used afterwards. If the work is
+// over before the batch is sorted, Commit returns the reason and commits nothing but the writes ahead.
 func (b *Batch) Commit(sync bool) error {
 	opts := pebble.NoSync
 	if sync {

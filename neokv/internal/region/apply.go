@@ -24,11 +24,11 @@ import (
 // unit, whatever is in the log. If a stage ends inside an entry, its batch says how many units of the entry are applied
 // (keys.Stage). A replica that starts from there skips those units, so it applies each unit once.
 //
-// A write that takes long is broken off where the replica stops, between two of its reads or computations. Nothing of
-// the stage is committed then, and the machine applies nothing more. Raft goes on to believe that it has applied the
-// entries, but nobody can see the difference: no reader is left, the machine sends and installs no snapshots, and the
-// log store takes no snapshot record that is ahead of the engine. The next start of the replica applies the entries
-// again.
+// A write that takes long is broken off where the replica stops, between two of its reads or computations, and so is
+// the sort of a large batch. Nothing of the stage is committed then, and the machine applies nothing more. Raft goes on
+// to believe that it has applied the entries, but nobody can see the difference: no reader is left, the machine sends
+// and installs no snapshots, and the log store takes no snapshot record that is ahead of the engine. The next start of
+// the replica applies the entries again.
 //
 // Stages are committed without sync. The Raft log is in the same WAL: a crash can only lose the last writes to the
 // data, and the log replays these. Replicas may end their stages at different units, since no unit depends on that.
@@ -181,27 +181,25 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 	w.PopMemory, w.MapOrder, w.ScriptMistakes = m.o.PopMemory, m.o.Mistakes.MapOrder, m.o.Mistakes.Scripts
 	for i := range entries {
 		if err := m.apply(w, &entries[i]); err != nil {
-			if w.Batch != nil {
-				w.Batch.Close()
-			}
-			if m.broken = m.work.Ended() != nil; m.broken {
-				m.finish(&UnknownOutcome{"store stopped"})
-				return entries, nil
-			}
-			m.o.Fence(fmt.Errorf("region %d: apply index %d: %w", m.o.Region.ID, entries[i].Index, err))
-			m.finish(&UnknownOutcome{"store failed"})
+			m.fail(fmt.Errorf("apply index %d: %w", entries[i].Index, err))
 			return entries, nil
 		}
 		m.state.ApplyIndex = entries[i].Index
 		entries[i].Result = sm.Result{Value: 1}
 		if m.summing { // as of this entry
 			m.summing = false
-			m.settle()
+			if err := m.commit(); err != nil {
+				m.fail(fmt.Errorf("commit: %w", err))
+				return entries, nil
+			}
 			m.pin()
 			w.Batch = m.newBatch()
 		}
 	}
-	m.settle()
+	if err := m.commit(); err != nil {
+		m.fail(fmt.Errorf("commit: %w", err))
+		return entries, nil
+	}
 	w.Release()
 	if m.changed {
 		m.publishChange(ByEntry)
@@ -227,11 +225,17 @@ func (m *machine) newBatch() *engine.Batch {
 	return b
 }
 
-// settle commits the last stage of an update. If that fails it fences the store.
-func (m *machine) settle() {
-	if err := m.commit(); err != nil {
-		m.o.Fence(fmt.Errorf("region %d: commit: %w", m.o.Region.ID, err))
+// fail ends an update whose present stage is not committed: it was broken off, or err fences the store.
+func (m *machine) fail(err error) {
+	if b := m.writer.Batch; b != nil {
+		b.Close()
 	}
+	if m.broken = m.work.Ended() != nil; m.broken {
+		m.finish(&UnknownOutcome{"store stopped"})
+		return
+	}
+	m.o.Fence(fmt.Errorf("region %d: %w", m.o.Region.ID, err))
+	m.finish(&UnknownOutcome{"store failed"})
 }
 
 // stageBytes is the size of a stage's batch at which the stage ends. An update of small writes hardly ever reaches it,
@@ -295,7 +299,7 @@ func (m *machine) finish(err error) {
 func (m *machine) commit() error {
 	m.counters.Stages.Add(1)
 	b := m.writer.Batch
-	b.Watch(nil) // a stage is committed whole
+	b.Watch(nil) // what is left to write is little
 	err := m.writer.Finish()
 	m.writer.Batch = nil
 	if err != nil {
@@ -318,6 +322,7 @@ func (m *machine) commit() error {
 		b.Close()
 		return err
 	}
+	b.Watch(&m.work)
 	if err := b.Commit(false); err != nil {
 		return err
 	}

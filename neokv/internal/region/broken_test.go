@@ -128,3 +128,42 @@ func TestBrokenOff(t *testing.T) {
 	}
 	t.Logf("broken off %d times, %d starts inside an entry", broken, inside)
 }
+
+// TestBrokenOffInCommit: a replica that stops while it sorts the batch of a large call has nothing of it, and its next
+// start applies the call.
+func TestBrokenOffInCommit(t *testing.T) {
+	call := [][]byte{[]byte("sadd"), []byte("{foo}s")}
+	for i := range 100_000 {
+		call = append(call, fmt.Append(nil, i))
+	}
+	entry := entryOf(1, call)
+	fs := disk.Mem()
+	r := openStill(t, fs)
+	look := r.machine.work.Look
+	r.machine.work.Look = func() error {
+		if r.counters.Stages.Load() > 0 { // the commit has begun
+			r.halted.Store(true)
+		}
+		return look()
+	}
+	if _, err := r.machine.Update([]sm.Entry{entry}); err != nil || r.fs.Failed() != nil {
+		t.Fatal(err, r.fs.Failed())
+	}
+	if !r.machine.broken {
+		t.Fatal("the commit was not broken off")
+	}
+	if index, err := ApplyIndex(r.o.Engine, r.o.Region.ID); err != nil || index != 0 || r.applied.Load() != 0 {
+		t.Fatalf("apply index %d, %v; %d for readers", index, err, r.applied.Load())
+	}
+	r.close(t)
+	r = openStill(t, fs)
+	if got := len(r.content(t)); got > 1 {
+		t.Fatalf("%d records of a call that was broken off", got)
+	}
+	random := rand.New(rand.NewPCG(1, 1))
+	r.apply(t, random, []sm.Entry{entry})
+	if got := len(r.content(t)); got < 100_000 {
+		t.Fatalf("%d records", got)
+	}
+	r.close(t)
+}
