@@ -104,8 +104,9 @@ func holds(t testing.TB, e *Engine, model map[string]string) error {
 func TestSortLarge(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	looks, all := -1, 0 // the first batch is committed, and counts them
+	looks := -1 // the batch is committed, and counts them
 	for range 6 {
+		all := 0
 		e := open(t, testOptions(t, vfs.NewMem()))
 		over, left := errors.New("over"), looks
 		w := &Work{Look: func() error {
