@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -459,5 +460,85 @@ func TestWaitInTransaction(t *testing.T) {
 	}
 	if got := c.lines(1); got != "-ERR MONITOR isn't allowed for DENY BLOCKING client" {
 		t.Errorf("MONITOR inside: %s", got)
+	}
+}
+
+// reply reads one reply, and returns it as it came.
+func (c *rawClient) reply() string {
+	c.t.Helper()
+	line := c.lines(1) + "\r\n"
+	switch n, _ := strconv.Atoi(strings.TrimSpace(line[1:])); {
+	case line[0] == '$' && n >= 0:
+		text := make([]byte, n+2)
+		if _, err := io.ReadFull(c.r, text); err != nil {
+			c.t.Fatal(err)
+		}
+		line += string(text)
+	case line[0] == '*':
+		for range n {
+			line += c.reply()
+		}
+	}
+	return line
+}
+
+// TestFoldedTransactions: transactions that stand whole in a pipeline reply what they reply when each command is sent
+// by itself, and share entries of the log.
+func TestFoldedTransactions(t *testing.T) {
+	c := start(t, Config{InMemory: true, NoSockets: true})
+	for name, lines := range map[string]string{
+		"writes":        "MULTI|SET KEY1 a|INCR KEY2|EXEC|MULTI|INCR KEY2|APPEND KEY1 b|EXEC|MULTI|INCR KEY2|EXEC",
+		"among others":  "SET KEY1 a|MULTI|INCR KEY2|EXEC|MULTI|INCR KEY2|EXEC|GET KEY2|MULTI|INCR KEY2|EXEC|INCR KEY2",
+		"with reads":    "MULTI|INCR KEY1|EXEC|MULTI|GET KEY1|INCR KEY1|EXEC|MULTI|GET KEY1|EXEC|MULTI|INCR KEY1|EXEC",
+		"errors inside": "MULTI|SET KEY1 a|INCR KEY1|SET KEY2 b|EXEC|MULTI|LPUSH KEY1 a|APPEND KEY2 c|EXEC|GET KEY2",
+		"aborted":       "MULTI|INCR KEY1|EXEC|MULTI|INCR KEY1|EXEC|MULTI|NOSUCH|INCR KEY1|EXEC|MULTI|INCR KEY1|EXEC",
+		"arity":         "MULTI|INCR KEY1|EXEC|MULTI|INCR|EXEC|MULTI|INCR KEY1|EXEC|MULTI|INCR KEY1|EXEC|EXEC",
+		"empty, nested": "MULTI|EXEC|MULTI|EXEC|MULTI|MULTI|INCR KEY1|EXEC|MULTI|INCR KEY1|DISCARD",
+		"many slots":    "MULTI|INCR KEY1|EXEC|MULTI|INCR KEY1|INCR b|INCR c|INCR d|EXEC|MULTI|INCR KEY1|EXEC",
+		"two regions":   "MULTI|INCR KEY1|EXEC|MULTI|APPEND {foo}KEY x|EXEC|MULTI|APPEND {bar}KEY x|EXEC",
+		"own commands":  "MULTI|INCR KEY1|EXEC|MULTI|PING|INCR KEY1|EXEC|MULTI|INCR KEY1|EXEC|MULTI|FLUSHALL|EXEC",
+		"watched":       "WATCH KEY1|MULTI|INCR KEY1|EXEC|MULTI|INCR KEY1|EXEC|MULTI|INCR KEY1|EXEC",
+		"dirty":         "WATCH KEY1|SET KEY1 5|MULTI|INCR KEY1|EXEC|MULTI|INCR KEY1|EXEC|GET KEY1",
+		"not whole":     "MULTI|INCR KEY1|EXEC|MULTI|INCR KEY1|EXEC|MULTI|INCR KEY1",
+	} {
+		ask := func(key string, together bool) (all string) {
+			x := dialRaw(t, c)
+			sent := strings.Split(strings.ReplaceAll(lines, "KEY", strings.ReplaceAll(key, " ", "-")), "|")
+			if together {
+				x.send(strings.Join(sent, "\r\n") + "\r\n")
+			}
+			for _, command := range sent {
+				if !together {
+					x.send(command + "\r\n")
+				}
+				all += x.reply()
+			}
+			return all
+		}
+		if got, want := ask("{a "+name+"}", true), ask("{b "+name+"}", false); got != want {
+			t.Errorf("%s: a pipeline is answered\n%q\nwant\n%q", name, got, want)
+		}
+	}
+	entries := func() int {
+		text, err := c.Do(t.Context(), "INFO", "neokv")
+		_, rest, _ := strings.Cut(text.(string), "\nraft_entries:")
+		n, wrong := strconv.Atoi(strings.TrimSpace(rest[:strings.IndexByte(rest, '\n')]))
+		if err = errors.Join(err, wrong); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	const transactions = 100
+	x, before := dialRaw(t, c), entries()
+	x.send(strings.Repeat("MULTI\r\nINCR {e}1\r\nINCR {e}2\r\nEXEC\r\n", transactions))
+	var last string
+	for range 4 * transactions {
+		last = x.reply()
+	}
+	if want := "*2\r\n:100\r\n:100\r\n"; last != want {
+		t.Errorf("the last of %d transactions is answered %q, want %q", transactions, last, want)
+	}
+	if n := entries() - before; n > transactions/2 {
+		t.Errorf("%d transactions of one pipeline took %d entries", transactions, n)
 	}
 }

@@ -237,6 +237,7 @@ type unit struct {
 	dropped bool               // a watched key has changed
 	refused string
 	part    *part
+	group   int    // its index among the groups of the part
 	ends    []int  // of the calls' replies in buf; valid until the executor is reset, but for take
 	buf     []byte // of the part
 	at      int    // of next
@@ -253,20 +254,23 @@ func (u *unit) next() []byte {
 
 // join makes a part of the unit, which is the task of the given index.
 func (u *unit) join(p *part, task int, slots topology.SlotRange) {
-	u.slots = slots
+	u.slots, u.group = slots, len(p.run.Groups)
+	from := len(p.run.Calls)
 	p.run.Calls = append(p.run.Calls, u.calls...)
 	for range u.calls {
 		p.tasks = append(p.tasks, task)
 	}
-	p.run.Groups = append(p.run.Groups, redis.Group{To: len(u.calls), Kind: redis.GroupExec})
+	p.run.Groups = append(p.run.Groups, redis.Group{From: from, To: len(p.run.Calls), Kind: redis.GroupExec})
 	p.pending.Watches = u.watches
 }
 
-// collect takes the replies of the part.
-func (u *unit) collect(p *part) {
-	u.part, u.ends, u.buf = p, p.run.Ends, p.run.Out.Buf
+// collect takes the unit's replies from the part, in which it begins with a call whose reply begins at from.
+func (u *unit) collect(p *part, call, from int) {
+	u.part, u.ends, u.buf, u.at = p, p.run.Ends[call:call+len(u.calls)], p.run.Out.Buf, from
 	for _, d := range p.run.Dropped {
-		u.dropped, u.refused = d.Error == "", d.Error
+		if d.Group == u.group {
+			u.dropped, u.refused = d.Error == "", d.Error
+		}
 	}
 }
 
@@ -340,6 +344,99 @@ func (e *executor) transact(cmds []command, w *watched) (u *unit, ran bool) {
 		return u, false
 	}
 	return u, true
+}
+
+// fold runs transactions that stand whole in the pipeline, one behind the other, as one batch, so that they share
+// entries of the log. It returns how many commands they have, 0 if there are fewer than two such transactions.
+func (c *conn) fold(cmds []command) (n int) {
+	if len(c.watched.all) > 0 || c.s.pause.Load() != nil {
+		return 0
+	}
+	units := 0
+	for {
+		size := c.whole(cmds[n:])
+		if size == 0 || n+size > maxWrites {
+			break
+		}
+		n, units = n+size, units+1
+	}
+	if units < 2 {
+		return 0
+	}
+	e := &c.exec
+	e.reset()
+	e.work.Begin()
+	var u *unit
+	first := 0 // of the unit's slots
+	for i := range cmds[:n] {
+		switch cmd := &cmds[i]; {
+		case cmd.is("multi"):
+			u, first = &unit{writes: true}, len(e.slots)
+		case cmd.is("exec"):
+			t := task{unit: u, slots: e.slots[first:len(e.slots):len(e.slots)]}
+			t.slot = t.slots[0]
+			e.tasks = append(e.tasks, t)
+		default:
+			u.calls = append(u.calls, cmd.call())
+			e.addSlots(cmd.row, cmd.args)
+		}
+	}
+	e.exec(writes)
+	if e.note(); e.full() {
+		e.out.Full = true
+		return n
+	}
+	at := 0
+	for i := range e.tasks {
+		t := &e.tasks[i]
+		inside := cmds[at+1 : at+1+len(t.unit.calls)]
+		at += len(inside) + 2
+		c.out.OK()
+		for range inside {
+			c.out.Status("QUEUED")
+		}
+		start := len(c.out.Buf)
+		if t.outcome == executed && t.unit.refused == "" {
+			c.out.Array(len(inside))
+			for k := range inside {
+				from := len(c.out.Buf)
+				c.out.Buf = append(c.out.Buf, t.unit.next()...)
+				c.answered(&inside[k], from, true)
+			}
+			continue
+		}
+		for k := range inside {
+			inside[k].rejected = true // they have not run
+		}
+		if t.outcome == executed {
+			c.out.Error(t.unit.refused)
+		} else {
+			c.out.Buf = append(c.out.Buf, t.reply...)
+		}
+		c.answered(&cmds[at-1], start, false)
+	}
+	return n
+}
+
+// whole returns how many commands the transaction has with which the pipeline goes on, MULTI and EXEC included. It is 0
+// if there is none that can be folded: one of writes alone, each of which would be queued.
+func (c *conn) whole(cmds []command) int {
+	for i := range cmds {
+		switch cmd := &cmds[i]; {
+		case i == 0 && cmd.is("multi"):
+		case i > 1 && cmd.is("exec"):
+			return i + 1
+		case i == 0 || cmd.how != redis.HowWrite:
+			return 0
+		default:
+			start := len(c.out.Buf)
+			if !c.exec.serves(cmd) || len(c.exec.slots) == 0 {
+				c.out.Buf = c.out.Buf[:start]
+				return 0
+			}
+		}
+	}
+	return 0
 }
 
 // addSlots appends the slots of a call's keys to e.slots.

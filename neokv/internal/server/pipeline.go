@@ -184,10 +184,20 @@ func (c *conn) runNext(cmds []command) (n int) {
 		c.over(start)
 		c.answered(&cmds[0], start, true)
 	default:
+		if cmds[0].is("multi") {
+			if n := c.fold(cmds); n > 0 {
+				return n
+			}
+		}
 		c.exec.work.Begin()
 		c.runOwn(&cmds[0])
 	}
 	return 1
+}
+
+// is reports whether a command is that of a name, with the right number of words.
+func (cmd *command) is(name string) bool {
+	return cmd.how != redis.HowNot && cmd.row.Name == name
 }
 
 // step does what the session, which is not plain, says about the next command. It returns how many commands have run.

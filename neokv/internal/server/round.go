@@ -446,12 +446,15 @@ func (e *executor) collect(t *route.Table, parts []*part, m mode) (waiting int) 
 			p.run.Ends = p.run.Ends[:0]
 		}
 		from := 0
-		for i, end := range p.run.Ends {
+		for i := 0; i < len(p.run.Ends); i++ {
 			x := &e.tasks[p.tasks[i]]
 			if x.outcome = executed; x.unit != nil {
-				x.unit.collect(p)
-				break // it has the part for itself
+				x.unit.collect(p, i, from)
+				i += len(x.unit.calls) - 1
+				from = p.run.Ends[i]
+				continue
 			}
+			end := p.run.Ends[i]
 			x.reply = p.run.Out.Buf[from:end:end]
 			from = end
 		}
