@@ -55,6 +55,9 @@ func SHA1(text string) string {
 // Bytes is about how much memory the script takes.
 func (s *Script) Bytes() int { return len(s.Text) + s.proto.Bytes() + 256 }
 
+// Source is the text, which nobody may change.
+func (s *Script) Source() []byte { return vm.Bytes(vm.LString(s.Text)) }
+
 // refuse is an error with a text of Redis.
 func refuse(format string, args ...any) error {
 	return &vm.SyntaxError{Message: fmt.Sprintf(format, args...)}

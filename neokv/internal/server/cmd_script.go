@@ -136,7 +136,7 @@ func (e *executor) ready(cmd *command, quick bool) readiness {
 	}
 	text := arg
 	if bySHA {
-		text = []byte(x.Text)
+		text = x.Source() // a short command stands for a long text: many of them must not have copies
 	}
 	call := redis.NewScriptCall(flags, text, first, cmd.args[evalNumKeys:])
 	cmd.script, cmd.how = &call, call.Command.How
