@@ -171,7 +171,7 @@ func Default() Settings {
 	s.Region = RegionKnobs{MaxBytes: 4 << 30}
 	s.Redis = RedisKnobs{
 		ClusterEnabled: true, LeaderlessWait: 2 * time.Second, StandIn: true, MaxClients: 10000, MaxBulkLen: 512 << 20,
-		ScriptSteps: 1_000_000, ScriptBytes: 32 << 20, ScriptCalls: 10_000,
+		ScriptSteps: 1_000_000, ScriptBytes: 32 << 20, ScriptCalls: 100_000,
 		ExpireInterval: time.Minute, QueryBufferLimit: 1 << 30, ClientMemory: 512 << 20,
 		TCPKeepalive: 300 * time.Second, RedisConstants: s.Redis.RedisConstants,
 	}

@@ -134,7 +134,7 @@ func (s *State) callCommand(L *vm.LState) (v vm.LValue, failed bool) {
 }
 
 // callSteps is what a call costs besides what the host charges.
-const callSteps = 20
+const callSteps = 10
 
 // appendArgument writes a number as C's %.17g.
 func appendArgument(b []byte, f float64) []byte {

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"neokv.dev/neokv/internal/lua"
@@ -57,16 +58,19 @@ type ScriptMistakes struct {
 }
 
 // DefaultScriptLimits are for tests that say nothing else.
-var DefaultScriptLimits = ScriptLimits{Steps: 1_000_000, Bytes: 32 << 20, Calls: 10_000}
+var DefaultScriptLimits = ScriptLimits{Steps: 1_000_000, Bytes: 32 << 20, Calls: 100_000}
 
 // What a script's calls cost, in instructions.
 const (
-	callCost = 20 // any call
-	argCost  = 10 // each of its arguments, for what it looks up
-	unitCost = 8  // a unit of writeLimit, of a write
-	workCost = 2  // the same of a read: there it is a unit of engine.Work
+	callCost = 5 // any call
+	argCost  = 5 // each of its arguments, for what it looks up
+	unitCost = 8 // a unit of writeLimit, of a write
+	workCost = 2 // the same of a read: there it is a unit of engine.Work
 	// heldBytes is how many bytes of writes cost as much as an instruction.
 	heldBytes = 32
+	// skippedBytes is how many bytes of what the script has written cost as much as an instruction in a call that goes over
+	// elements: what was deleted lies in the batch, and the call has to pass it.
+	skippedBytes = 128
 )
 
 // The settings that errors name.
@@ -239,6 +243,7 @@ type scriptHost struct {
 	nowMS   uint64
 
 	calls   int
+	held    uint64        // bytes that the calls have written
 	dearest int           // what the most expensive call has cost, which is not charged
 	slot    topology.Slot // of all keys
 	slotted bool          // slot is known
@@ -511,6 +516,9 @@ func (h *scriptHost) runRow(row *Command, args [][]byte, out *Reply) {
 	if w.ScriptMistakes.Capacity {
 		h.state.Charge(w.Batch.Len()/16, 0)
 	}
+	if row.skips() {
+		h.state.Charge(int(h.held/skippedBytes), 0)
+	}
 	held := w.Batch.Held()
 	if h.err = w.Run(row, args, out); h.err != nil {
 		h.end("")
@@ -520,7 +528,13 @@ func (h *scriptHost) runRow(row *Command, args [][]byte, out *Reply) {
 		return
 	}
 	held = w.Batch.Held() - held
+	h.held += held
 	h.charge(unitCost*w.Spent()+int(held/heldBytes), int(held))
+}
+
+// skips reports whether a call of a command may go over elements in order.
+func (c *Command) skips() bool {
+	return c.Iterates() || c.Write != nil && (c.Flags&FlagFast == 0 || strings.HasPrefix(c.Name, "zpop"))
 }
 
 // charge charges the script for a call, but for its most expensive one: a script may make any call that a client may.

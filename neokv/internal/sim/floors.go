@@ -28,6 +28,7 @@ var least = map[string]simStats{
 	"members":     {Acknowledged: 1200, Kills: 20, Ends: 2, Cuts: 5, Transfers: 4, Compared: 15, Reclaimed: 150},
 
 	"transactions": {Acknowledged: 1200, Kills: 20, Ends: 2, Cuts: 5, Transfers: 4, Compared: 15},
+	"scripts":      {Acknowledged: 9000, Transfers: 80, Compared: 70},
 
 	"chat": {Acknowledged: 1200, Kills: 20, Ends: 2, Cuts: 5, Transfers: 4, Compared: 15},
 
