@@ -5,8 +5,10 @@ package neokv
 import (
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,17 +17,20 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// BenchmarkTransaction measures transactions and scripts beside what they are compared with, by clients on sockets, each with keys
-// of one slot, and three stores on disk with default settings:
+// BenchmarkTransaction measures transactions and scripts beside what they are compared with, by 50 clients on sockets
+// and three stores on disk with default settings. There are 100,000 keys, ten of a hash tag, in all slots; each call
+// has a tag of its own:
 //
-//   - exec: MULTI, 10 SETs and EXEC in one pipeline, against mset: one MSET of as many keys;
-//   - eval: 16 EVALs in one pipeline that set one key each, against set16: 16 SETs;
-//   - watch: WATCH, MULTI, GET, SET and EXEC, each sent when the one before is answered, against set: two SETs.
+//   - exec: MULTI, 10 SETs and EXEC in one pipeline, against mset: one MSET of as many keys; 1 or 16 of them at once;
+//   - watch: WATCH, MULTI, GET, SET and EXEC, each sent when the one before is answered, against set: two SETs;
+//   - eval: EVAL that sets one key, against plain: SET; 16 at once.
 //
-// A fair comparison runs them in turn:
+// A fair comparison runs them in turn, for a short time each:
 //
-//	for i in 1 2 3 4 5; do go test ./neokv -run '^$' -bench BenchmarkTransaction -benchtime 2s; done
+//	go test -c -o path.test ./neokv
+//	for i in $(seq 12); do ./path.test -test.run '^$' -test.bench BenchmarkTransaction -test.benchtime 300ms; done
 func BenchmarkTransaction(b *testing.B) {
+	const tags, clients = pathKeys / 10, 50
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(8, runtime.GOMAXPROCS(0)))) // as in the program
 	c, err := Start(b.Context(), Config{Dir: b.TempDir()})
 	if err != nil {
@@ -33,85 +38,138 @@ func BenchmarkTransaction(b *testing.B) {
 	}
 	defer c.Close()
 	table := c.proxyTable()
-	for _, clients := range []int{1, 16} {
-		for _, x := range []struct {
-			name  string
-			steps func(tag string) []string // what to send and the reply, in turn
-		}{
-			{"exec", func(tag string) []string {
-				return []string{"MULTI\r\n" + tenTimes("SET "+tag+"? "+pathText+"\r\n") + "EXEC\r\n",
-					"+OK\r\n" + strings.Repeat("+QUEUED\r\n", 10) + "*10\r\n" + strings.Repeat("+OK\r\n", 10)}
-			}},
-			{"mset", func(tag string) []string {
-				return []string{"MSET" + tenTimes(" "+tag+"? "+pathText) + "\r\n", "+OK\r\n"}
-			}},
-			{"eval", func(tag string) []string {
-				return []string{strings.Repeat("EVAL \"return redis.call('SET', KEYS[1], ARGV[1])\" 1 "+tag+"0 "+pathText+"\r\n",
-					16), strings.Repeat("+OK\r\n", 16)}
-			}},
-			{"set16", func(tag string) []string {
-				return []string{strings.Repeat("SET "+tag+"0 "+pathText+"\r\n", 16), strings.Repeat("+OK\r\n", 16)}
-			}},
-			{"watch", func(tag string) []string {
-				return []string{"WATCH " + tag + "0\r\n", "+OK\r\n", "MULTI\r\n", "+OK\r\n",
-					"GET " + tag + "0\r\n", "+QUEUED\r\n", "SET " + tag + "0 " + pathText + "\r\n", "+QUEUED\r\n",
-					"EXEC\r\n", "*2\r\n$64\r\n" + pathText + "\r\n+OK\r\n"}
-			}},
-			{"set", func(tag string) []string {
-				set := "SET " + tag + "0 " + pathText + "\r\n"
-				return []string{set, "+OK\r\n", set, "+OK\r\n"}
-			}},
-		} {
-			b.Run(fmt.Sprintf("%s/clients=%d", x.name, clients), func(b *testing.B) {
-				all := make([]func() error, clients)
-				for i := range all {
-					tag := fmt.Sprintf("{%d}", i)
-					r, _ := table.Region(topology.SlotOf([]byte(tag)))
-					nc, err := net.Dial("tcp", c.Addrs()[r.Leader-1])
-					if err != nil {
-						b.Fatal(err)
-					}
-					defer nc.Close()
-					all[i] = stepper(nc, x.steps(tag))
-					if x.name == "watch" {
-						fmt.Fprintf(nc, "SET %s0 %s\r\n", tag, pathText)
-						io.ReadFull(nc, make([]byte, len("+OK\r\n")))
-					}
-					if err := all[i](); err != nil {
-						b.Fatal(err)
-					}
-				}
-				before := pathCounts(b, c, nil)
-				var left atomic.Int64
-				left.Store(int64(b.N))
-				b.ResetTimer()
-				var wg sync.WaitGroup
-				for _, step := range all {
-					wg.Go(func() {
-						for left.Add(-1) >= 0 {
-							if err := step(); err != nil {
-								b.Error(err)
-								return
-							}
-						}
-					})
-				}
-				wg.Wait()
-				b.StopTimer()
-				for unit, n := range pathCounts(b, c, nil) {
-					b.ReportMetric(float64(n-before[unit])/float64(b.N), unit)
-				}
-			})
+	led := make([][]string, len(c.nodes)) // tags, by the store that leads their slot
+	for i := range tags {
+		tag := fmt.Sprintf("{%d}", i)
+		r, _ := table.Region(topology.SlotOf([]byte(tag)))
+		led[r.Leader-1] = append(led[r.Leader-1], tag)
+	}
+	ten := func(each ...string) (words []string) {
+		for i := range 10 {
+			for _, word := range each {
+				words = append(words, strings.Replace(word, "?", fmt.Sprint(i), 1))
+			}
 		}
+		return words
+	}
+	set := func(tag string, i int) string { return request("SET", fmt.Sprint(tag, i), pathText) }
+	mset := func(tag string) []string {
+		return []string{request(append([]string{"MSET"}, ten(tag+"?", pathText)...)...), "+OK\r\n"}
+	}
+	var loads sync.WaitGroup
+	for i, tags := range led {
+		loads.Go(func() {
+			nc, err := net.Dial("tcp", c.Addrs()[i])
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			defer nc.Close()
+			for part := range slices.Chunk(tags, 50) {
+				if err := stepper(nc, together(part, mset))(); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	loads.Wait()
+	for _, x := range []struct {
+		name   string
+		atOnce int
+		steps  func(tag string) []string // what to send and the reply, in turn
+	}{
+		{"exec", 1, tenSets(set)}, {"mset", 1, mset}, {"exec", 16, tenSets(set)}, {"mset", 16, mset},
+		{"watch", 1, func(tag string) []string {
+			return []string{request("WATCH", tag+"0"), "+OK\r\n", request("MULTI"), "+OK\r\n",
+				request("GET", tag+"0"), "+QUEUED\r\n", set(tag, 0), "+QUEUED\r\n",
+				request("EXEC"), "*2\r\n$64\r\n" + pathText + "\r\n+OK\r\n"}
+		}},
+		{"two-sets", 1, func(tag string) []string { return []string{set(tag, 0), "+OK\r\n", set(tag, 1), "+OK\r\n"} }},
+		{"eval", 16, func(tag string) []string {
+			const script = "return redis.call('SET', KEYS[1], ARGV[1])"
+			return []string{request("EVAL", script, "1", tag+"0", pathText), "+OK\r\n"}
+		}},
+		{"set", 16, func(tag string) []string { return []string{set(tag, 0), "+OK\r\n"} }},
+	} {
+		b.Run(fmt.Sprintf("%s/at-once=%d", x.name, x.atOnce), func(b *testing.B) {
+			all := make([][]func() error, clients) // each has some calls to choose from
+			for i := range all {
+				at := i % len(led)
+				nc, err := net.Dial("tcp", c.Addrs()[at])
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer nc.Close()
+				random := rand.New(rand.NewPCG(1, uint64(i)))
+				for range 32 {
+					some := make([]string, x.atOnce)
+					for k := range some { // no two clients have a tag in common, so nobody has a rival
+						n := random.IntN(len(led[at])/clients)*clients + i
+						some[k] = led[at][n%len(led[at])]
+					}
+					all[i] = append(all[i], stepper(nc, together(some, x.steps)))
+				}
+				if err := all[i][0](); err != nil {
+					b.Fatal(err)
+				}
+			}
+			before := pathCounts(b, c, nil)
+			var left atomic.Int64
+			left.Store(int64(b.N))
+			b.ResetTimer()
+			var wg sync.WaitGroup
+			for _, calls := range all {
+				wg.Go(func() {
+					for i := 0; left.Add(-int64(x.atOnce)) > -int64(x.atOnce); i++ {
+						if err := calls[i%len(calls)](); err != nil {
+							b.Error(err)
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
+			b.StopTimer()
+			for unit, n := range pathCounts(b, c, nil) {
+				b.ReportMetric(float64(n-before[unit])/float64(b.N), unit)
+			}
+		})
 	}
 }
 
-// tenTimes returns a text ten times, with a digit for "?".
-func tenTimes(text string) (all string) {
-	for i := range 10 {
-		all += strings.Replace(text, "?", fmt.Sprint(i), 1)
+// tenSets returns MULTI, ten SETs and EXEC, sent together, and their replies.
+func tenSets(set func(tag string, i int) string) func(tag string) []string {
+	return func(tag string) []string {
+		send := request("MULTI")
+		for i := range 10 {
+			send += set(tag, i)
+		}
+		return []string{send + request("EXEC"),
+			"+OK\r\n" + strings.Repeat("+QUEUED\r\n", 10) + "*10\r\n" + strings.Repeat("+OK\r\n", 10)}
 	}
-	return all
+}
+
+// request encodes a call.
+func request(words ...string) string {
+	text := fmt.Sprintf("*%d\r\n", len(words))
+	for _, w := range words {
+		text += fmt.Sprintf("$%d\r\n%s\r\n", len(w), w)
+	}
+	return text
+}
+
+// together returns the steps of several tags, each step of all of them in one pipeline.
+func together(tags []string, steps func(tag string) []string) (out []string) {
+	for i, tag := range tags {
+		for k, text := range steps(tag) {
+			if i == 0 {
+				out = append(out, "")
+			}
+			out[k] += text
+		}
+	}
+	return out
 }
 
 // stepper returns a function that sends each text when the reply before has come.
