@@ -629,14 +629,14 @@ func BindAll(all *CommandTable) { allRows = all }
 type compiledScripts struct {
 	mu    sync.Mutex
 	all   map[string]*lua.Script // by text
-	bytes int                    // of the texts
+	bytes int                    // that they take
 }
 
 var compiled compiledScripts
 
 const (
 	keptScripts     = 1 << 10
-	keptScriptBytes = 8 << 20
+	keptScriptBytes = 32 << 20 // a compiled script may be 20 times as long as its text
 )
 
 // script compiles a script, unless it is kept.
@@ -653,10 +653,13 @@ func (c *compiledScripts) script(text []byte) (*lua.Script, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.all == nil || len(c.all) == keptScripts || c.bytes+len(text) > keptScriptBytes {
+	if c.all[s.Text] != nil {
+		return s, nil
+	}
+	if c.all == nil || len(c.all) == keptScripts || c.bytes+s.Bytes() > keptScriptBytes {
 		c.all, c.bytes = map[string]*lua.Script{}, 0
 	}
 	c.all[s.Text] = s
-	c.bytes += len(text)
+	c.bytes += s.Bytes()
 	return s, nil
 }

@@ -237,3 +237,24 @@ func TestScriptRepliesCountAlike(t *testing.T) {
 		}
 	}
 }
+
+// TestCompiledScriptsAreBounded: what compiled scripts take counts, and not their texts; the same script counts once.
+func TestCompiledScriptsAreBounded(t *testing.T) {
+	var c compiledScripts
+	text := func(i int) []byte {
+		return fmt.Appendf(nil, "local x = %d%s", i, strings.Repeat(" f(function()end)", 8<<10))
+	}
+	for i := range 20 {
+		if _, err := c.script(text(i)); err != nil {
+			t.Fatal(err)
+		}
+		sum := 0
+		for _, s := range c.all {
+			sum += s.Bytes()
+		}
+		if sum != c.bytes || sum > keptScriptBytes {
+			t.Fatalf("%d scripts of %d bytes are kept, %d bytes are counted, and %d are allowed", len(c.all), sum, c.bytes,
+				keptScriptBytes)
+		}
+	}
+}

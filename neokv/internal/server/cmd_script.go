@@ -220,31 +220,32 @@ const (
 	noScripts = iota
 	readingScripts
 	writingScripts
+	killedScripts // reading ones, which SCRIPT KILL has ended
 )
 
 // scripting is what SCRIPT KILL knows of an executor.
 type scripting struct {
-	now  atomic.Int32 // noScripts, readingScripts or writingScripts
-	kill atomic.Bool
+	now atomic.Int32 // what the present batch has
 }
 
 // begin notes what a batch has.
 func (s *scripting) begin(cmds []command, how redis.How) {
 	for i := range cmds {
-		if cmds[i].script != nil {
-			s.kill.Store(false)
-			if s.now.Store(writingScripts); how == redis.HowRead {
-				s.now.Store(readingScripts)
-			}
-			return
+		if cmds[i].script == nil {
+			continue
 		}
+		if how == redis.HowRead {
+			s.now.Store(readingScripts)
+		} else {
+			s.now.Store(writingScripts)
+		}
+		return
 	}
 }
 
 func (s *scripting) end() {
 	if s.now.Load() != noScripts {
 		s.now.Store(noScripts)
-		s.kill.Store(false)
 	}
 }
 
@@ -309,11 +310,11 @@ func runScriptKill(c *conn, args [][]byte) {
 	reading, writing := 0, 0
 	c.s.mu.Lock()
 	for x := range c.s.connections() {
-		switch s := &x.exec.scripting; s.now.Load() {
-		case readingScripts:
-			s.kill.Store(true)
+		s := &x.exec.scripting
+		switch {
+		case s.now.CompareAndSwap(readingScripts, killedScripts):
 			reading++
-		case writingScripts:
+		case s.now.Load() == writingScripts:
 			writing++
 		}
 	}

@@ -34,7 +34,7 @@ func (e *executor) look() error {
 		return errGone
 	default:
 	}
-	if e.scripting.kill.Load() {
+	if e.scripting.now.Load() == killedScripts {
 		return errKilled
 	}
 	now := time.Now()

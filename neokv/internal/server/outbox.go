@@ -240,6 +240,9 @@ func (o *outbox) send(left []byte, owner bool) bool {
 	if c.s.o.Node.Failed() != nil {
 		return false
 	}
+	if len(left) == 0 {
+		return true // and leave the write deadline to a goroutine that writes messages
+	}
 	if owner && len(left) >= flushBytes {
 		o.waiting.Store(int64(len(left)))
 		if !c.account() { // for as long as the client does not read
