@@ -88,9 +88,6 @@ func numbers(n int) (all []string) {
 	return all
 }
 
-// everything is all that a region's slots hold.
-func (d *region) everything() map[string]string { return d.contentOf(allSlots) }
-
 // TestEndedScripts: a script that a limit ends has written nothing, whatever it did before, alone and behind other calls
 // of its batch. The reply names the setting.
 func TestEndedScripts(t *testing.T) {
