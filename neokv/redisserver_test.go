@@ -243,13 +243,13 @@ func TestCallsAreCountedLikeRedis(t *testing.T) {
 	}
 }
 
-// TestTransactionsAreShownLikeRedis compares what MONITOR, SLOWLOG and INFO tell of transactions.
-func TestTransactionsAreShownLikeRedis(t *testing.T) {
+// TestShownLikeRedis compares what MONITOR, SLOWLOG and INFO tell of transactions and scripts.
+func TestShownLikeRedis(t *testing.T) {
 	skipInRaceBuild(t)
 	one := settings.Default()
 	one.Cluster.Regions = 1
 	cluster := start(t, Config{InMemory: true, Settings: &one})
-	varies := regexp.MustCompile(`^\d+\.\d{6} \[0 \S+\] `)
+	varies := regexp.MustCompile(`^\d+\.\d{6} (\[0 [\d.:]+\] )?`)
 	shown := func(dial func() (net.Conn, error)) (all []string) {
 		connect := func() (ask func(call string) redistest.ReplyValue, next func() redistest.ReplyValue) {
 			c, err := dial()
@@ -294,6 +294,16 @@ func TestTransactionsAreShownLikeRedis(t *testing.T) {
 			{"MULTI", "DEBUG x", "GET a", "EXEC"},
 			{"MULTI", "EXEC"},
 			{"MULTI", "GET a", "RESET", "EXEC"},
+			{`EVAL "redis.call('SET', KEYS[1], ARGV[1]) return redis.pcall('GET')" 1 a v`},
+			{`EVAL "redis.call('INCR', KEYS[1]) return redis.call('GET', KEYS[1])" 1 n`,
+				`EVAL_RO "return redis.call('GET', KEYS[1])" 1 n`},
+			{"MULTI", `EVAL "return redis.call('SET', KEYS[1], ARGV[1])" 1 a 2`, "GET a",
+				`EVAL_RO "return redis.call('STRLEN', KEYS[1])" 1 a`, "EXEC"},
+			{`EVAL "return redis.call('LPUSH', KEYS[1], 'x')" 1 a`, `EVAL "return redis.pcall('NOPE')" 1 a`},
+			{`EVAL "redis.call('PING') redis.call('ZADD', KEYS[1], 1, 'a') return redis.call('ECHO', 'x')" 1 z`},
+			{`EVAL "return redis.call('WATCH', KEYS[1])" 1 z`, `EVAL "return redis.pcall('MULTI')" 1 z`},
+			{`EVAL "redis.pcall('INCR', KEYS[1]) return 1" 1 s`, `EVAL "return redis.error_reply('MY own')" 0`,
+				`EVAL "error('text')" 1 a`},
 		} {
 			admin("SLOWLOG RESET")
 			admin("CONFIG RESETSTAT")

@@ -186,7 +186,9 @@ type Run struct {
 	Within bool
 	// ScriptLimits are those of the scripts among the calls.
 	ScriptLimits ScriptLimits
-	begun        int // how many calls have begun; a run that is repeated begins none anew
+	// Seen, if it is not nil, is told of each call that a script of the run makes, while it is made.
+	Seen  func(script *Call, x *InnerCall)
+	begun int // how many calls have begun; a run that is repeated begins none anew
 }
 
 // Ended is the error of a read that was ended before it had a reply. Nothing is wrong with the data.
@@ -231,10 +233,11 @@ type Reader struct {
 	// Log, if it is not nil, gets what scripts log, at a level from debug, 0, to warning, 3.
 	Log func(level int, text string)
 
-	limits ScriptLimits // of the run
-	unit   *Writer      // reads inside a unit of this Writer, see units.go; nil: reads View
-	work   *engine.Work // of the run
-	key    []byte       // scratch for storage keys, at first in room
+	limits ScriptLimits     // of the run
+	seen   func(*InnerCall) // of the present call
+	unit   *Writer          // reads inside a unit of this Writer, see units.go; nil: reads View
+	work   *engine.Work     // of the run
+	key    []byte           // scratch for storage keys, at first in room
 	room   [96]byte
 	opened scratch
 	found  []byte // scratch of scan
@@ -272,6 +275,8 @@ type Writer struct {
 	ScriptLimits   ScriptLimits
 	ScriptMistakes ScriptMistakes
 	Log            func(level int, text string)
+	// Seen, if it is not nil, is told of each call that the present script makes.
+	Seen func(*InnerCall)
 	// ScriptsEnded counts the scripts that a limit has ended.
 	ScriptsEnded uint64
 	// Choices, if it is not nil, seeds the random choices of reads. Then no choice of a write depends on what is read. The
@@ -379,6 +384,7 @@ func (r *Reader) Execute(run *Run) error {
 			r.work.Begin()
 		}
 		c, start := &run.Calls[i], len(run.Out.Buf)
+		r.seen = run.sees(c)
 		err := c.Command.Read(r, c.Args, &run.Out)
 		r.opened.release()
 		if over := r.work.Ended(); over != nil {

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"neokv.dev/neokv/internal/lua"
 	"neokv.dev/neokv/internal/topology"
@@ -122,6 +123,26 @@ func NewScriptCall(flags ScriptFlags, text, touched []byte, rest [][]byte) Call 
 // Script reports whether the call is that of a script.
 func (c *Call) Script() bool { return c.Command == Script || c.Command == ScriptRead }
 
+// InnerCall is a call that a script has made.
+type InnerCall struct {
+	Row   *Command // the row that the script has named, nil if there is none
+	Args  [][]byte // valid until the call ends, as Reply
+	Reply []byte
+	Took  time.Duration
+	Ran   bool // it was not refused before it ran
+}
+
+// sees returns whom a call of the run tells of the calls that it makes, nil if it is no script.
+func (r *Run) sees(c *Call) func(*InnerCall) {
+	if r.Seen == nil || !c.Script() {
+		return nil
+	}
+	return func(x *InnerCall) { r.Seen(c, x) }
+}
+
+// SeeCall has the Writer tell the run of what its script calls, if the call is one.
+func (w *Writer) SeeCall(r *Run, call int) { w.Seen = r.sees(&r.Calls[call]) }
+
 // ScriptText returns the place of the text in the arguments of a script's call, 0 if the call is none.
 func ScriptText(args [][]byte) int {
 	if len(args) > scriptNumKeys && string(args[1]) == "script" && string(args[0]) == "neokv" {
@@ -176,6 +197,7 @@ func (w *Writer) script(args [][]byte, out *Reply) error {
 	h := takeHost()
 	defer h.release()
 	h.w, h.limits, h.log, h.nowMS, h.dearest = w, w.ScriptLimits, w.Log, w.State.TimeMS, w.group.dearest
+	h.seen = w.Seen
 	if w.group.begun {
 		h.limits.Steps = max(0, h.limits.Steps-w.group.used.Steps)
 		h.limits.Bytes = max(0, h.limits.Bytes-w.group.used.Bytes)
@@ -217,7 +239,7 @@ func (w *Writer) EndGroup() { w.group = groupOfScripts{} }
 func (r *Reader) script(args [][]byte, out *Reply) error {
 	h := takeHost()
 	defer h.release()
-	h.r, h.limits, h.log, h.nowMS = r, r.limits, r.Log, r.InstantMS
+	h.r, h.limits, h.log, h.nowMS, h.seen = r, r.limits, r.Log, r.InstantMS, r.seen
 	return h.call(args, out, r.random().Uint64())
 }
 
@@ -241,6 +263,8 @@ type scriptHost struct {
 	limits  ScriptLimits
 	log     func(level int, text string)
 	nowMS   uint64
+	seen    func(*InnerCall) // nil: nobody is told of the calls
+	named   *Command         // the row that the present call names
 
 	calls   int
 	held    uint64        // bytes that the calls have written
@@ -395,7 +419,12 @@ func (h *scriptHost) Call(reply []byte, args [][]byte, protocol int) []byte {
 	if h.room != nil && h.room.More != nil {
 		out.Room, out.More = len(reply)+h.room.Room, h.room.More
 	}
+	var begin time.Time
+	if h.seen != nil {
+		begin = time.Now()
+	}
 	row, run := h.find(args, out)
+	ran := row != nil || run != nil
 	switch {
 	case run != nil:
 		run(h, args, out)
@@ -407,6 +436,9 @@ func (h *scriptHost) Call(reply []byte, args [][]byte, protocol int) []byte {
 		out.Buf = append(out.Buf[:len(reply)], "$-1\r\n"...)
 	case out.Full:
 		h.end(lua.LimitBytes)
+	}
+	if h.seen != nil {
+		h.seen(&InnerCall{h.named, args, out.Buf[len(reply):], time.Since(begin), ran})
 	}
 	return out.Buf
 }
@@ -424,7 +456,7 @@ func (h *scriptHost) find(args [][]byte, out *Reply) (row *Command, run inScript
 	if c != nil && len(c.Sub) > 0 && len(args) > 1 {
 		c = c.Subcommand(args[1])
 	}
-	if c == nil {
+	if h.named = c; c == nil {
 		out.Error(errScriptUnknown)
 		return nil, nil
 	}

@@ -541,10 +541,12 @@ func (m *machine) run(w *redis.Writer, h *entryHeader, units []byte, b *proposal
 func (m *machine) call(w *redis.Writer, row *redis.Command, a *answers) error {
 	var run *redis.Run
 	out := &m.discard
-	if a.b == nil {
+	if w.Seen = nil; a.b == nil {
 		out.Discard(keptReplyBytes)
 	} else {
-		run, _ = a.next()
+		var call int
+		run, call = a.next()
+		w.SeeCall(run, call)
 		out = &run.Out
 	}
 	if err := w.Run(row, m.args, out); err != nil {

@@ -82,7 +82,7 @@ func (c *conn) show(all []*conn, cmds []command, now time.Time) {
 		if cmd.row == nil || cmd.row.Flags&redis.FlagAdmin != 0 || cmd.rejected && cmd.row.Name != "exec" {
 			continue
 		}
-		line := c.monitorLine(cmd, now)
+		line := append(c.monitorLine(cmd, now), c.inside.shown(cmd.script)...)
 		m := newMessage(c.s.o.ClientMemory, line, line)
 		for _, x := range all {
 			switch {
@@ -99,11 +99,15 @@ func (c *conn) show(all []*conn, cmds []command, now time.Time) {
 
 // monitorLine is the line of a command that ran.
 func (c *conn) monitorLine(cmd *command, now time.Time) []byte {
-	us := now.UnixMicro()
-	line := fmt.Appendf(nil, "+%d.%06d [0 %s]", us/1e6, us%1e6, c.nc.RemoteAddr())
-	args := c.shown(cmd)
+	return appendLine(nil, now, c.nc.RemoteAddr().String(), c.shown(cmd))
+}
+
+// appendLine appends the line of a call.
+func appendLine(line []byte, now time.Time, from string, args [][]byte) []byte {
+	us, start := now.UnixMicro(), len(line)
+	line = fmt.Appendf(line, "+%d.%06d [0 %s]", us/1e6, us%1e6, from)
 	for j, a := range args {
-		if len(line) > monitorLineBytes {
+		if len(line)-start > monitorLineBytes {
 			line = fmt.Appendf(line, " ... (%d more arguments)", len(args)-j)
 			break
 		}

@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -270,6 +271,95 @@ func (e *executor) beginScript(on topology.StoreID, deadline time.Time) bool {
 }
 
 func (e *executor) endScript(on topology.StoreID) { <-e.places[on] }
+
+// insideScripts is what a connection keeps of the calls that its scripts have made, until the scripts themselves have been
+// answered and shown. Each script is known by the first argument of its call.
+type insideScripts struct {
+	mu    sync.Mutex         // scripts of several regions may run at once
+	lines map[*[]byte][]byte // for monitors; as in Redis the line of the script comes first
+	bytes int                // of the lines
+	fails map[*[]byte]string // the last error
+}
+
+const (
+	// scriptLineBytes bounds the lines that wait, of all scripts that run together.
+	scriptLineBytes = 1 << 20
+	// scriptFailBytes is how much of an error is kept.
+	scriptFailBytes = 128
+)
+
+// saw counts a call that a script makes, and tells the slow log and the monitors of it. The goroutine that runs the script
+// calls it.
+func (c *conn) saw(script *redis.Call, x *redis.InnerCall) {
+	key := &script.Args[0]
+	if c.s.countInner(x) {
+		line, _, _ := bytes.Cut(x.Reply, []byte("\r"))
+		c.inside.fail(key, string(line[:min(len(line), scriptFailBytes)]))
+	}
+	if !x.Ran {
+		return
+	}
+	if limit := c.s.slow.limit.Load(); limit >= 0 && x.Took.Microseconds() >= limit {
+		c.s.slow.addCall(c, c.info.Load().Name, x.Args, time.Now(), x.Took)
+	}
+	if c.s.monitors.all.Load() != nil {
+		c.inside.show(key, x.Args)
+	}
+}
+
+func (s *insideScripts) fail(script *[]byte, line string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fails == nil {
+		s.fails = map[*[]byte]string{}
+	}
+	s.fails[script] = line
+}
+
+func (s *insideScripts) show(script *[]byte, args [][]byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.bytes > scriptLineBytes {
+		return
+	}
+	if s.lines == nil {
+		s.lines = map[*[]byte][]byte{}
+	}
+	before := len(s.lines[script])
+	lines := appendLine(s.lines[script], time.Now(), "lua", args)
+	if s.bytes += len(lines) - before; s.bytes > scriptLineBytes {
+		lines = append(lines, "+... (more calls of scripts)\r\n"...)
+	}
+	s.lines[script] = lines
+}
+
+// shown returns the lines of a script's calls. script is nil for other commands.
+func (s *insideScripts) shown(script *redis.Call) []byte {
+	if script == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lines[&script.Args[0]]
+}
+
+// counted reports whether the error that a script replies is that of a call of it, which is counted already.
+func (s *insideScripts) counted(script *redis.Call, reply []byte) bool {
+	if script == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	line := s.fails[&script.Args[0]]
+	return line != "" && bytes.HasPrefix(reply, []byte(line))
+}
+
+// reset forgets all scripts.
+func (s *insideScripts) reset() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lines, s.fails, s.bytes = nil, nil, 0
+}
 
 func runScriptLoad(c *conn, args [][]byte) {
 	x, why := c.exec.loadScript(args[2], true)

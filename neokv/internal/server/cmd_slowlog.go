@@ -52,15 +52,19 @@ func (l *slowLog) add(c *conn, cmds []command, now time.Time, took time.Duration
 			continue
 		}
 		rows = append(rows, cmd.row)
-		args := c.shown(cmd)
-		l.mu.Lock()
-		id := l.lastID
-		l.lastID++
-		if call := l.next(); call != nil {
-			call.id, call.at, call.took, call.addr, call.name = id, now, took, c.nc.RemoteAddr(), c.session.Name
-			call.keep(args)
-		}
-		l.mu.Unlock()
+		l.addCall(c, c.session.Name, c.shown(cmd), now, took)
+	}
+}
+
+// addCall adds one call, of a client that has given itself a name.
+func (l *slowLog) addCall(c *conn, name string, args [][]byte, now time.Time, took time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	id := l.lastID
+	l.lastID++
+	if call := l.next(); call != nil {
+		call.id, call.at, call.took, call.addr, call.name = id, now, took, c.nc.RemoteAddr(), name
+		call.keep(args)
 	}
 }
 

@@ -37,6 +37,7 @@ type conn struct {
 	trusted bool // see TakeTrusted
 	session session.Session
 	watched watched
+	inside  insideScripts
 	written map[topology.RegionID]lastWrite // its last write in each region that it wrote to
 
 	exec executor
@@ -67,6 +68,7 @@ func newConn(s *Server, nc net.Conn, id uint64, trusted bool) *conn {
 	c.rd.grow = c.enlarge
 	c.out.init(c)
 	c.exec.init(&s.backend, c, c.ctx.Done(), &c.out.Reply)
+	c.exec.seen = c.saw
 	c.tell()
 	c.seen.Store(c.created.UnixNano())
 	return c

@@ -142,7 +142,8 @@ type executor struct {
 	used   int
 	partOf []int // by index in the slot table's Regions: index of the round's part plus one
 	errs   redis.Reply
-	more   func(bytes int) int // moreOfReads, made once
+	more   func(bytes int) int                          // moreOfReads, made once
+	seen   func(script *redis.Call, x *redis.InnerCall) // is told of the calls of scripts
 
 	readLimit int   // how many reads the next batch may have
 	ends      []int // for each command of the batch: the end of its tasks

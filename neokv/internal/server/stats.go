@@ -77,7 +77,9 @@ func (c *conn) answered(cmd *command, start int, made bool) {
 	if start >= len(c.out.Buf) || c.out.Buf[start] != '-' {
 		return
 	}
-	c.s.stats.errors.add(c.out.Buf[start+1:])
+	if !c.inside.counted(cmd.script, c.out.Buf[start:]) {
+		c.s.stats.errors.add(c.out.Buf[start+1:])
+	}
 	cmd.rejected = !made
 	if row := c.s.calls.of[cmd.row]; row != nil {
 		if made {
@@ -94,10 +96,11 @@ func (c *conn) ran(cmds []command) {
 	now := time.Now()
 	took := now.Sub(c.since)
 	c.since = now
-	made := 0
+	made, scripts := 0, false
 	for i, n := 0, 0; i < len(cmds); i += n {
 		n = 1
 		row := cmds[i].row
+		scripts = scripts || cmds[i].script != nil
 		if cmds[i].rejected || row == nil {
 			continue
 		}
@@ -114,6 +117,32 @@ func (c *conn) ran(cmds []command) {
 	if all := c.s.monitors.all.Load(); all != nil {
 		c.show(*all, cmds, now)
 	}
+	if scripts {
+		c.inside.reset()
+	}
+}
+
+// countInner counts a call that a script makes. It returns true if the call failed.
+func (s *Server) countInner(x *redis.InnerCall) (failed bool) {
+	failed = len(x.Reply) > 0 && x.Reply[0] == '-'
+	if failed {
+		s.stats.errors.add(x.Reply[1:])
+	}
+	n := s.calls.of[x.Row]
+	if n == nil && x.Row != nil { // a row of its own stands for the server's in scripts: PING
+		n = s.calls.of[commands.Lookup([]byte(x.Row.Name))]
+	}
+	switch {
+	case n == nil:
+	case !x.Ran:
+		n.rejected.Add(1)
+	default:
+		n.add(1, x.Took)
+		if failed {
+			n.failed.Add(1)
+		}
+	}
+	return failed
 }
 
 // stats are the lines of INFO commandstats.
