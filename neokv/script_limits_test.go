@@ -130,16 +130,19 @@ func TestScriptKill(t *testing.T) {
 	if got := kill(); got != idle {
 		t.Errorf("SCRIPT KILL with no script: %s", got)
 	}
-	for _, name := range []string{"EVAL_RO", "EVALSHA_RO"} {
-		text := "while true do redis.pcall('get', KEYS[1]) end"
-		if name == "EVALSHA_RO" {
-			text = r.ScriptLoad(t.Context(), text).Val()
-		}
+	calls := "while true do redis.pcall('get', KEYS[1]) end"
+	for _, call := range [][]any{
+		{"EVAL_RO", calls, 1, key},
+		{"EVALSHA_RO", r.ScriptLoad(t.Context(), calls).Val(), 1, key},
+		{"EVAL_RO", "while true do end", 1, key},
+		{"EVAL_RO", "while true do pcall(function() while true do end end) end", 1, key},
+		{"EVAL", "while true do end", 0}, // it has touched no key yet
+	} {
 		done := make(chan error, 1)
-		go func() { done <- r.Do(t.Context(), name, text, 1, key).Err() }()
+		go func() { done <- r.Do(t.Context(), call...).Err() }()
 		waitFor(t, time.Minute, "the script to be killed", func() bool { return kill() == "OK" })
 		if err := <-done; err == nil || !strings.HasPrefix(err.Error(), "ERR Script killed by user with SCRIPT KILL...") {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v", call, err)
 		}
 		waitFor(t, time.Minute, "no script to run", func() bool { return kill() == idle })
 	}

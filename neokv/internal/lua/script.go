@@ -134,10 +134,13 @@ type Host interface {
 type Run struct {
 	Script     *Script
 	Keys, Argv [][]byte
-	Seed       uint64 // of math.random
-	Limits     Limits
-	Protocol   int // of the reply: 2 or 3
-	Host       Host
+	// Look, if it is not nil, is asked now and then whether the script may go on. If not, the error is a LimitError that
+	// names nothing.
+	Look     func() bool
+	Seed     uint64 // of math.random
+	Limits   Limits
+	Protocol int // of the reply: 2 or 3
+	Host     Host
 }
 
 // State runs scripts one after the other. Nothing of a run is left for the next. It is not for concurrent use.
@@ -259,7 +262,7 @@ func (s *State) Run(dst []byte, r Run) (reply []byte, err error) {
 	for _, f := range s.fresh {
 		f()
 	}
-	L.Begin(r.Limits)
+	L.Begin(r.Limits, r.Look)
 	L.Env.RawSetString("KEYS", s.list(r.Keys))
 	L.Env.RawSetString("ARGV", s.list(r.Argv))
 	L.Push(L.Load(r.Script.proto))

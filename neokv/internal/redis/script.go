@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/lua"
 	"neokv.dev/neokv/internal/topology"
 )
@@ -174,12 +175,13 @@ func declared(args [][]byte) int {
 
 // FirstKey runs a script that declares no keys up to its first call that needs a region, and returns the first key of that
 // call. The key is nil if the call has none: any region may run it then. touched is false if the script has ended without
-// such a call; then out has its reply. nowMS is the time that the script sees.
+// such a call; then out has its reply. nowMS is the time that the script sees. The script ends when work is over; then out
+// has nothing to say.
 func FirstKey(script *lua.Script, flags ScriptFlags, rest [][]byte, limits ScriptLimits, nowMS uint64,
-	log func(level int, text string), out *Reply) (key []byte, touched bool) {
+	log func(level int, text string), work *engine.Work, out *Reply) (key []byte, touched bool) {
 	h := takeHost()
 	defer h.release()
-	h.flags, h.limits, h.log, h.nowMS, h.looking = flags, limits, log, nowMS, true
+	h.flags, h.limits, h.log, h.nowMS, h.looking, h.work = flags, limits, log, nowMS, true, work
 	reply, ended := h.run(script, nil, rest[1:], rand.Uint64(), out.Proto)
 	if h.touched {
 		return h.key, true
@@ -239,7 +241,7 @@ func (w *Writer) EndGroup() { w.group = groupOfScripts{} }
 func (r *Reader) script(args [][]byte, out *Reply) error {
 	h := takeHost()
 	defer h.release()
-	h.r, h.limits, h.log, h.nowMS, h.seen = r, r.limits, r.Log, r.InstantMS, r.seen
+	h.r, h.limits, h.log, h.nowMS, h.seen, h.work = r, r.limits, r.Log, r.InstantMS, r.seen, r.work
 	return h.call(args, out, r.random().Uint64())
 }
 
@@ -256,9 +258,10 @@ type scriptHost struct {
 	reply []byte
 	inner Reply
 
-	w       *Writer // at apply, else nil
-	r       *Reader // of reads, else nil
-	looking bool    // for the first key: neither of them
+	w       *Writer      // at apply, else nil
+	r       *Reader      // of reads, else nil
+	looking bool         // for the first key: neither of them
+	work    *engine.Work // nil at apply
 	flags   ScriptFlags
 	limits  ScriptLimits
 	log     func(level int, text string)
@@ -362,9 +365,13 @@ func (h *scriptHost) call(args [][]byte, out *Reply, seed uint64) error {
 // run runs a script and returns its reply, which is valid until the host is released. If the script was ended, run
 // returns the error line that says why.
 func (h *scriptHost) run(script *lua.Script, keys, argv [][]byte, seed uint64, protocol int) (reply []byte, ended string) {
+	var look func() bool
+	if h.work != nil {
+		look = func() bool { return h.work.Spend(engine.LookEvery) }
+	}
 	reply, err := h.state.Run(h.reply[:0], lua.Run{
 		Script: script, Keys: keys, Argv: argv, Seed: seed, Protocol: max(protocol, 2), Host: h,
-		Limits: lua.Limits{Steps: int64(h.limits.Steps), Bytes: int64(h.limits.Bytes)},
+		Limits: lua.Limits{Steps: int64(h.limits.Steps), Bytes: int64(h.limits.Bytes)}, Look: look,
 	})
 	h.reply = reply
 	if err == nil {

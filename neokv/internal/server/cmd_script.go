@@ -120,14 +120,25 @@ func (e *executor) ready(cmd *command, quick bool) readiness {
 			return e.says(isRefused, redis.ErrClusterDown, false)
 		}
 		var log []func() // of a run that counts
-		touched := false
+		touched, start := false, len(e.out.Buf)
+		e.work.Begin()
+		e.scripting.now.Store(readingScripts)
 		first, touched = redis.FirstKey(x, flags, cmd.args[evalNumKeys:], e.scriptLimits(),
 			uint64(time.Now().UnixMilli()), func(level int, text string) {
 				if len(log) < maxScriptLog {
 					log = append(log, func() { e.node.LogScript(level, text) })
 				}
-			}, e.out)
+			}, &e.work, e.out)
+		e.scripting.end()
 		e.endScript(0)
+		if over := e.work.Ended(); over != nil {
+			e.work.Resume()
+			e.out.Buf = e.out.Buf[:start]
+			if line, ok := over.(redis.Refusal); ok {
+				return e.says(hasRun, string(line), false)
+			}
+			return e.says(hasRun, "ERR "+over.Error(), false) // the client is gone
+		}
 		if !touched {
 			for _, line := range log {
 				line()

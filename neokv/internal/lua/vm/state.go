@@ -38,6 +38,8 @@ const (
 // global is what the threads of a state share.
 type global struct {
 	steps, bytes int64
+	later        int64       // instructions that a run may use besides steps, when look allows them
+	look         func() bool // nil: later is 0
 	ids          uint64
 	goCalls      int
 	stringMeta   *LTable
@@ -57,7 +59,21 @@ func (g *global) charge(steps, bytes int) {
 	}
 }
 
+// lookEvery is after how many instructions a run asks whether it may go on.
+const lookEvery = 10_000
+
+// exceeded ends the run, unless only steps are used up and look allows more.
 func (g *global) exceeded() {
+	for g.steps < 0 && g.bytes >= 0 && g.later > 0 {
+		if !g.look() {
+			panic(&LimitError{})
+		}
+		more := min(g.later, lookEvery)
+		g.steps, g.later = g.steps+more, g.later-more
+	}
+	if g.steps >= 0 && g.bytes >= 0 {
+		return
+	}
 	what := LimitSteps
 	if g.steps >= 0 {
 		what = LimitBytes
@@ -153,11 +169,18 @@ func NewState() *LState {
 	return L
 }
 
-// Begin starts the counts of a run. IDs of what the run makes follow those of what was made before Mark.
-func (L *LState) Begin(limits Limits) { L.g.steps, L.g.bytes = limits.Steps, limits.Bytes }
+// Begin starts the counts of a run. IDs of what the run makes follow those of what was made before Mark. look, if it is
+// not nil, is asked now and then whether the run may go on.
+func (L *LState) Begin(limits Limits, look func() bool) {
+	L.g.steps, L.g.bytes, L.g.later, L.g.look = limits.Steps, limits.Bytes, 0, look
+	if look != nil {
+		L.g.steps = min(limits.Steps, lookEvery)
+		L.g.later = limits.Steps - L.g.steps
+	}
+}
 
 // Left is what the run may still use.
-func (L *LState) Left() Limits { return Limits{Steps: L.g.steps, Bytes: L.g.bytes} }
+func (L *LState) Left() Limits { return Limits{Steps: L.g.steps + L.g.later, Bytes: L.g.bytes} }
 
 // Mark and Reset make all runs of a kept state begin alike: Reset forgets what the stack holds, and numbers new tables
 // and functions from mark on.
