@@ -644,10 +644,13 @@ var ofNoRegion = NewTable(
 		out.Bulk(args[1])
 	})},
 	&Command{Name: "select", Arity: 2, How: HowOwn, Run: inScript(func(h *scriptHost, args [][]byte, out *Reply) {
-		if n, ok := ParseInt(args[1]); ok && n == 0 {
-			out.OK()
-		} else {
+		switch n, ok := ParseInt(args[1]); {
+		case !ok:
+			out.Error(ErrNotInteger)
+		case n != 0:
 			out.Error(ErrDBIndex)
+		default:
+			out.OK()
 		}
 	})},
 	&Command{Name: "time", Arity: 1, How: HowOwn, Run: inScript(func(h *scriptHost, args [][]byte, out *Reply) {
