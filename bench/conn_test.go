@@ -197,6 +197,9 @@ func TestNoAllocationPerOperation(t *testing.T) {
 		names = names[:3]
 	}
 	for _, name := range names {
+		if name == "transaction" {
+			continue // EXEC wants an array, which null does not send
+		}
 		for _, pipeline := range []int{1, 16} {
 			w := nullWorker(name, pipeline, SpreadSlots)
 			for range 100 {

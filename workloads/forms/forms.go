@@ -42,6 +42,10 @@ var Data = []string{
 	"MEMORY USAGE k [SAMPLES,0]", "FLUSHALL", "FLUSHDB", "LOLWUT",
 	"NEOKV BATCH SET,k,v+ DEL,k+ [PSETEX,k,n,v]", "NEOKV BATCH PEXPIRE,k,1000+ PERSIST,k+ SET,m,v",
 	"NEOKV SCANPREFIX k k 1000",
+	"EVAL return(redis.call(unpack(ARGV))) 1 k SET s v", "EVAL return(redis.call(unpack(ARGV))) 1 k RPUSH l v+",
+	"EVAL_RO return(redis.call(unpack(ARGV))) 1 k LRANGE l i i",
+	"EVALSHA 6bf9a4feefa7031de345af88539bfd36c8cfb1f7 1 k SET s v", // of the text above
+	"EVALSHA_RO 6bf9a4feefa7031de345af88539bfd36c8cfb1f7 1 k SMEMBERS e",
 }
 
 // Server are such forms of commands about the connection, the server or the cluster. None ends other connections.

@@ -264,14 +264,17 @@ func (u *unit) join(p *part, task int, slots topology.SlotRange) {
 	p.pending.Watches = u.watches
 }
 
-// collect takes the unit's replies from the part, in which it begins with a call whose reply begins at from.
-func (u *unit) collect(p *part, call, from int) {
-	u.part, u.ends, u.buf, u.at = p, p.run.Ends[call:call+len(u.calls)], p.run.Out.Buf, from
+// collect takes the unit's replies from the part, in which it begins with a call whose reply begins at from. It returns how
+// many there are: of reads fewer than calls, if there was no room for a reply.
+func (u *unit) collect(p *part, call, from int) (n int) {
+	n = min(len(u.calls), len(p.run.Ends)-call)
+	u.part, u.ends, u.buf, u.at = p, p.run.Ends[call:call+n], p.run.Out.Buf, from
 	for _, d := range p.run.Dropped {
 		if d.Group == u.group {
 			u.dropped, u.refused = d.Error == "", d.Error
 		}
 	}
+	return n
 }
 
 // take takes the replies from the executor.

@@ -449,8 +449,7 @@ func (e *executor) collect(t *route.Table, parts []*part, m mode) (waiting int) 
 		for i := 0; i < len(p.run.Ends); i++ {
 			x := &e.tasks[p.tasks[i]]
 			if x.outcome = executed; x.unit != nil {
-				x.unit.collect(p, i, from)
-				i += len(x.unit.calls) - 1
+				i += x.unit.collect(p, i, from) - 1
 				from = p.run.Ends[i]
 				continue
 			}
