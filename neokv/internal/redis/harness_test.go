@@ -100,6 +100,9 @@ func newRegionOf(t testing.TB, blockCache settings.Bytes) *region {
 // an error, or there already.
 func (d *region) script(args [][]byte, out *Reply) (c Call, isScript, ok bool) {
 	flags := ScriptCrossSlots
+	if len(args) < 3 {
+		return c, false, false
+	}
 	switch strings.ToLower(string(args[0])) {
 	case "eval_ro":
 		flags |= ScriptReadOnly

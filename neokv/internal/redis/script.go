@@ -141,8 +141,14 @@ func (r *Run) sees(c *Call) func(*InnerCall) {
 	return func(x *InnerCall) { r.Seen(c, x) }
 }
 
-// SeeCall has the Writer tell the run of what its script calls, if the call is one.
-func (w *Writer) SeeCall(r *Run, call int) { w.Seen = r.sees(&r.Calls[call]) }
+// SeeCall has the Writer tell the run of what its script calls, if the call is one. A run whose callers have been answered
+// already has no calls.
+func (w *Writer) SeeCall(r *Run, call int) {
+	w.Seen = nil
+	if call < len(r.Calls) {
+		w.Seen = r.sees(&r.Calls[call])
+	}
+}
 
 // ScriptText returns the place of the text in the arguments of a script's call, 0 if the call is none.
 func ScriptText(args [][]byte) int {
