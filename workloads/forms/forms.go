@@ -101,8 +101,11 @@ func words(x any) (all []string) {
 	return all
 }
 
-// Writes reports whether the command writes data.
-func (r *Row) Writes() bool { return slices.Contains(r.Flags, "write") }
+// Writes reports whether the command may write data. The flags of EVAL and EVALSHA do not say what their scripts do.
+func (r *Row) Writes() bool {
+	script := slices.Contains(r.Categories, "@scripting") && slices.Contains(r.Flags, "movablekeys")
+	return slices.Contains(r.Flags, "write") || script && !slices.Contains(r.Flags, "readonly")
+}
 
 // IsData reports whether the command reads or writes data.
 func (r *Row) IsData() bool { return r.Writes() || slices.Contains(r.Flags, "readonly") }
