@@ -70,6 +70,9 @@ type Options struct {
 	Password string
 	// Dial makes a connection; nil dials TCP.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
+	// LeaveCore, unless it is nil, is called before closed loops go to one server at a loopback address, and what it
+	// returns when they have ended. It is to leave a core of this machine to that server, which may have one thread.
+	LeaveCore func() (back func())
 	// Progress is called once a second and at the end of a phase, unless it is nil. It must not block.
 	Progress func(Tick)
 	// Header is what the caller knows of the run, made with results.NewHeader. Run fills in Load and Target.
@@ -260,6 +263,19 @@ func (o Options) complete() (Options, error) {
 	return o, errors.Join(wrong...)
 }
 
+// isClosed reports whether all groups send in closed loops.
+func (o *Options) isClosed() bool {
+	return o.Search == nil && !slices.ContainsFunc(o.Groups, func(g GroupOptions) bool {
+		return g.Replay != nil || g.Rate.Open()
+	})
+}
+
+// isLoopback reports whether an address is one of this machine alone.
+func isLoopback(addr string) bool {
+	host, _, _ := net.SplitHostPort(addr)
+	return host == "localhost" || net.ParseIP(host).IsLoopback()
+}
+
 // counted reports whether a group sends a number of operations.
 func counted(groups []GroupOptions) bool {
 	return slices.ContainsFunc(groups, func(g GroupOptions) bool { return g.Operations > 0 })
@@ -439,6 +455,9 @@ func Run(ctx context.Context, o Options, out *results.RecordWriter) (results.Sum
 
 	if t.table.Load() != nil {
 		r.helpers.Go(func() { t.keep(runCtx) })
+	}
+	if o.LeaveCore != nil && t.table.Load() == nil && isLoopback(o.Targets[0]) && o.isClosed() {
+		defer o.LeaveCore()()
 	}
 	r.clock = r.readGenerator()
 	r.sampler.sample(runCtx, patientTimeout) // from here on they count

@@ -722,6 +722,37 @@ func TestSilentServer(t *testing.T) {
 	}
 }
 
+// A core is left to one server on this machine while closed loops load it, and to nobody else.
+func TestCoreIsLeft(t *testing.T) {
+	for _, c := range []struct {
+		target string
+		rate   float64 // 0: a closed loop
+		want   bool
+	}{
+		{"127.0.0.1:1", 0, true}, {"localhost:1", 0, true}, {"[::1]:1", 0, true}, {"10.1.2.3:1", 0, false},
+		{"elsewhere:1", 0, false}, {"127.0.0.1:1", 100, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			m := newMemory(func(time.Duration) time.Duration { return time.Millisecond })
+			left, given := 0, 0
+			o := Options{Groups: []GroupOptions{{Workload: "get", Clients: 2, Records: 10}}, Targets: []string{c.target},
+				Duration: time.Second, LeaveCore: func() func() {
+					left++
+					return func() { given++ }
+				}}
+			if c.rate > 0 {
+				o.Groups[0].Rate = Steady(c.rate)
+			}
+			if _, _, err := inBubble(t, m, t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
+			if left != given || left != 0 != c.want {
+				t.Errorf("%s at %v: a core was left %d times and taken back %d times", c.target, c.rate, left, given)
+			}
+		})
+	}
+}
+
 func TestOptionsRefused(t *testing.T) {
 	_, err := Run(t.Context(), Options{
 		Groups:  []GroupOptions{{Workload: "nope", Pipeline: 1 << 20, ValueSize: -1}},

@@ -28,7 +28,7 @@ func (f *benchFlags) options(c *cobra.Command, l profiles.LoadKnobs) (bench.Opti
 	for l.Seed == 0 {
 		l.Seed = rand.Uint64() >> 11 // exact also where JSON's numbers are doubles
 	}
-	o := bench.Options{Duration: l.Duration, Seed: l.Seed, Verify: f.verify,
+	o := bench.Options{Duration: l.Duration, Seed: l.Seed, Verify: f.verify, LeaveCore: leaveCore,
 		Inject: func(ctx context.Context, x fault.Fault) (string, error) { return f.inject(ctx, x) }}
 	o.Warmup, o.WarmupAuto, _ = profiles.ParseWarmup(l.Warmup) // the settings have been checked
 	o.Interval = f.interval
