@@ -22,7 +22,8 @@ import (
 // has a tag of its own:
 //
 //   - exec: MULTI, 10 SETs and EXEC in one pipeline, against mset: one MSET of as many keys; 1 or 16 of them at once;
-//   - watch: WATCH, MULTI, GET, SET and EXEC, each sent when the one before is answered, against set: two SETs;
+//   - watch: WATCH, MULTI, GET, SET and EXEC, each sent when the one before is answered, against two-sets: two SETs.
+//     What round trips alone cost stands beside both, as five-pings and two-pings;
 //   - eval: EVAL that sets one key, against plain: SET; 16 at once.
 //
 // A fair comparison runs them in turn, for a short time each:
@@ -51,6 +52,9 @@ func BenchmarkTransaction(b *testing.B) {
 			}
 		}
 		return words
+	}
+	pings := func(n int) func(string) []string {
+		return func(string) []string { return slices.Repeat([]string{request("PING"), "+PONG\r\n"}, n) }
 	}
 	set := func(tag string, i int) string { return request("SET", fmt.Sprint(tag, i), pathText) }
 	mset := func(tag string) []string {
@@ -86,6 +90,7 @@ func BenchmarkTransaction(b *testing.B) {
 				request("EXEC"), "*2\r\n$64\r\n" + pathText + "\r\n+OK\r\n"}
 		}},
 		{"two-sets", 1, func(tag string) []string { return []string{set(tag, 0), "+OK\r\n", set(tag, 1), "+OK\r\n"} }},
+		{"five-pings", 1, pings(5)}, {"two-pings", 1, pings(2)},
 		{"eval", 16, func(tag string) []string {
 			const script = "return redis.call('SET', KEYS[1], ARGV[1])"
 			return []string{request("EVAL", script, "1", tag+"0", pathText), "+OK\r\n"}

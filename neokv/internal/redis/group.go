@@ -36,8 +36,5 @@ func (r *Run) GroupAt(call int) int {
 	return at
 }
 
-// Live reports whether a key exists as of the present entry, with what the calls before have written.
-func (w *Writer) Live(key []byte) (bool, error) {
-	rec, err := w.load(key)
-	return rec.live, err
-}
+// Expired reports whether a time in Unix ms, 0 for never, has come as of the present entry.
+func (w *Writer) Expired(ms uint64) bool { return w.expired(ms) }

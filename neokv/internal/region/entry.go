@@ -17,7 +17,7 @@ import (
 
 // A Raft entry of a region is a header and the units to apply, in order:
 //
-//	format      u8   10; 11 with a trailer; 12 with a trailer that has marks; 13 with one that has scripts
+//	format      u8   10; 11 with a trailer; 14 with a trailer that has marks; 15 with one that has scripts
 //	term tag    u64  term in which the proposer believed to lead
 //	time        u64  proposer's time, Unix ms
 //	version     u64  base for the versions of new collections
@@ -35,15 +35,16 @@ import (
 //
 // The text of a script is not in its call. In its place the call has a uvarint: which of the entry's texts it is.
 //
-// In formats 11 to 13 a trailer follows. It says what the proposer knew at the apply index base.
+// In formats 11, 14 and 15 a trailer follows. It says what the proposer knew at the apply index base.
 //
-//	scripts          in format 13 alone: the interpreter (lua.Version) u8, the limits of each script (instructions, bytes
+//	scripts          in format 15 alone: the interpreter (lua.Version) u8, the limits of each script (instructions, bytes
 //	                 and calls) as uvarint, then the texts: each its length uvarint, and its bytes
-//	mark*            a watched key: flags u8, its length uvarint, and the key. Bit 0: it existed when the client began to
-//	                 watch it. Bit 1: it was changed meanwhile. The groups take their marks in turn
+//	mark*            a watched key: flags u8, when it expires in Unix ms uvarint (with bit 2 alone), its length uvarint,
+//	                 and the key. Bit 0: it existed when the client began to watch it. Bit 1: it was changed meanwhile.
+//	                 Bit 2: it existed, and expires. The groups take their marks in turn
 //	read set         what the commands look up: see redis.ReadSet
-//	scripts     u32  length of the scripts, in bytes; in format 13 alone
-//	marks       u32  length of the marks, in bytes; in formats 12 and 13
+//	scripts     u32  length of the scripts, in bytes; in format 15 alone
+//	marks       u32  length of the marks, in bytes; in formats 14 and 15
 //	base        u64
 //	size        u32  length of the read set, in bytes
 //
@@ -71,13 +72,15 @@ type entryHeader struct {
 const (
 	entryFormat        = 10
 	trailerEntryFormat = 11
-	marksEntryFormat   = 12
-	scriptEntryFormat  = 13
+	marksEntryFormat   = 14
+	scriptEntryFormat  = 15
 	entryHeaderBytes   = 1 + 8 + 8 + 8 + 4 + 8 + 8 + 4
 	trailerTail        = 8 + 4
 	marksTail          = 4 + trailerTail
 	scriptTail         = 4 + marksTail
 )
+
+var entryFormats = []byte{entryFormat, trailerEntryFormat, marksEntryFormat, scriptEntryFormat}
 
 // Writes reports whether an entry of a region's log does more than move the region's term tag and time, its bounds or
 // its membership. It is true for what is no entry of a region.
@@ -128,8 +131,8 @@ func appendTrailer(entry []byte, scripts, marks int, set []byte, base uint64) []
 // parseEntry returns the header and the encoded units, which alias entry.
 func parseEntry(entry []byte) (h entryHeader, units []byte, err error) {
 	switch {
-	case len(entry) > 0 && (entry[0] < entryFormat || entry[0] > scriptEntryFormat):
-		return h, nil, fmt.Errorf("decode entry: format %d, want %d to %d", entry[0], entryFormat, scriptEntryFormat)
+	case len(entry) > 0 && !slices.Contains(entryFormats, entry[0]):
+		return h, nil, fmt.Errorf("decode entry: format %d, want one of %d", entry[0], entryFormats)
 	case len(entry) < entryHeaderBytes:
 		return h, nil, fmt.Errorf("decode entry: %d bytes, want at least %d", len(entry), entryHeaderBytes)
 	}
@@ -370,36 +373,57 @@ func parseUnit(b []byte, args [][]byte) (u unit, all [][]byte, rest []byte, err 
 }
 
 const (
-	markLive  = 1 // bits of the flags of a mark
-	markDirty = 2
+	markLive    = 1 // bits of the flags of a mark
+	markDirty   = 2
+	markExpires = 4
 )
 
-// appendMark appends a mark.
-func appendMark(dst []byte, key string, live, dirty bool) []byte {
-	flags := byte(0)
-	if live {
-		flags |= markLive
-	}
-	if dirty {
-		flags |= markDirty
-	}
-	dst = binary.AppendUvarint(append(dst, flags), uint64(len(key)))
-	return append(dst, key...)
+// mark is a watched key as it travels in an entry.
+type mark struct {
+	key     []byte
+	live    bool   // the client may have seen it
+	dirty   bool   // it was changed since
+	expires uint64 // Unix time in ms, 0 for never; of a live key
 }
 
-// markBytes returns an upper bound of the bytes that appendMark appends.
-func markBytes(key []byte) int { return 1 + binary.MaxVarintLen32 + len(key) }
+// append appends a mark.
+func (m *mark) append(dst []byte) []byte {
+	flags := byte(0)
+	if m.live {
+		flags |= markLive
+	}
+	if m.dirty {
+		flags |= markDirty
+	}
+	if m.live && m.expires > 0 {
+		dst = binary.AppendUvarint(append(dst, flags|markExpires), m.expires)
+	} else {
+		dst = append(dst, flags)
+	}
+	return append(binary.AppendUvarint(dst, uint64(len(m.key))), m.key...)
+}
+
+// markBytes returns an upper bound of the bytes of a mark.
+func markBytes(key []byte) int { return 1 + binary.MaxVarintLen64 + binary.MaxVarintLen32 + len(key) }
 
 // parseMark reads the first mark of b and returns the bytes after it. The key aliases b.
-func parseMark(b []byte) (key []byte, live, dirty bool, rest []byte, err error) {
-	if len(b) == 0 || b[0]&^(markLive|markDirty) != 0 {
-		return nil, false, false, nil, errors.New("decode entry: bad flags of a mark")
+func parseMark(b []byte) (m mark, rest []byte, err error) {
+	if len(b) == 0 || b[0] > markLive|markDirty|markExpires || b[0]&(markLive|markExpires) == markExpires {
+		return m, nil, errors.New("decode entry: bad flags of a mark")
 	}
-	size, tail, ok := uvarint(b[1:])
-	if !ok || size > uint64(len(tail)) {
-		return nil, false, false, nil, errors.New("decode entry: a mark is cut short")
+	m.live, m.dirty, rest = b[0]&markLive != 0, b[0]&markDirty != 0, b[1:]
+	ok := true
+	if b[0]&markExpires != 0 {
+		if m.expires, rest, ok = uvarint(rest); !ok || m.expires == 0 {
+			return m, nil, errors.New("decode entry: a mark without the time at which its key expires")
+		}
 	}
-	return tail[:size:size], b[0]&markLive != 0, b[0]&markDirty != 0, tail[size:], nil
+	size, rest, ok := uvarint(rest)
+	if !ok || size > uint64(len(rest)) {
+		return m, nil, errors.New("decode entry: a mark is cut short")
+	}
+	m.key = rest[:size:size]
+	return m, rest[size:], nil
 }
 
 // parseCall appends the arguments of the first command in b to args and returns the bytes after them. The arguments

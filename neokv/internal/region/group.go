@@ -31,11 +31,6 @@ type marks struct {
 	effects int              // how many of the effects have been looked at
 }
 
-type mark struct {
-	key         []byte
-	live, dirty bool
-}
-
 // mark begins an entry with marks. inside says that some of its units are applied already.
 func (m *machine) mark(encoded []byte, inside bool) (err error) {
 	k := &m.marks
@@ -45,7 +40,7 @@ func (m *machine) mark(encoded []byte, inside bool) (err error) {
 	}
 	for len(encoded) > 0 {
 		var x mark
-		if x.key, x.live, x.dirty, encoded, err = parseMark(encoded); err != nil {
+		if x, encoded, err = parseMark(encoded); err != nil {
 			return err
 		}
 		k.of[string(x.key)] = append(k.of[string(x.key)], len(k.all))
@@ -110,11 +105,8 @@ func (m *machine) unmarked(w *redis.Writer, count int) (ok bool, err error) {
 		if x.dirty || i/8 < len(m.stage.Touched) && m.stage.Touched[i/8]&(1<<(i%8)) != 0 {
 			return false, nil
 		}
-		if !x.live || m.o.Mistakes.DeadMarks {
-			continue
-		}
-		if live, err := w.Live(x.key); err != nil || !live {
-			return false, err
+		if x.live && w.Expired(x.expires) && !m.o.Mistakes.DeadMarks {
+			return false, nil
 		}
 	}
 	return true, nil

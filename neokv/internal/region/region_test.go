@@ -45,9 +45,9 @@ func TestEntryRoundTrip(t *testing.T) {
 		t.Errorf("entry of %d bytes; callBytes promised at most %d", len(b), want)
 	}
 	if set := "\x00\x01\x04\x00"; rand.IntN(2) == 0 {
-		b = appendMark(b, "k", true, false)
-		b = appendTrailer(b, 0, 3, []byte(set), 1<<40)
-		h.base, h.reads, h.marks = 1<<40, []byte(set), []byte("\x01\x01k")
+		b = (&mark{key: []byte("k"), live: true, expires: 2}).append(b)
+		b = appendTrailer(b, 0, 4, []byte(set), 1<<40)
+		h.base, h.reads, h.marks = 1<<40, []byte(set), []byte("\x05\x02\x01k")
 	}
 	got, commands, err := parseEntry(b)
 	if err != nil || !reflect.DeepEqual(got, h) {
@@ -70,23 +70,23 @@ func TestEntryRoundTrip(t *testing.T) {
 func TestEntryRefusesGarbage(t *testing.T) {
 	for _, x := range []struct{ name, entry, want string }{
 		{"short", "\x0aabc", "decode entry: 4 bytes, want at least 49"},
-		{"format", string(append([]byte{14}, make([]byte, 60)...)), "decode entry: format 14, want 10 to 13"},
-		{"an older one", string(append([]byte{8}, make([]byte, 60)...)), "decode entry: format 8, want 10 to 13"},
-		{"an older one with reads", string(append([]byte{9}, make([]byte, 80)...)),
-			"decode entry: format 9, want 10 to 13"},
+		{"format", string(append([]byte{16}, make([]byte, 60)...)), "decode entry: format 16, want one of [10 11 14 15]"},
+		{"an older one", string(append([]byte{9}, make([]byte, 60)...)), "decode entry: format 9, want one of [10 11 14 15]"},
+		{"an older one with marks", string(append([]byte{12}, make([]byte, 80)...)),
+			"decode entry: format 12, want one of [10 11 14 15]"},
 		{"empty", "", "decode entry: 0 bytes, want at least 49"},
 		{"no bounds", string(append([]byte{10}, make([]byte, 46)...)), "decode entry: 47 bytes, want at least 49"},
 		{"no trailer", string(append([]byte{11}, make([]byte, 54)...)),
 			"decode entry: trailer: 6 bytes, want at least 12"},
-		{"no trailer with marks", string(append([]byte{12}, make([]byte, 60)...)),
+		{"no trailer with marks", string(append([]byte{14}, make([]byte, 60)...)),
 			"decode entry: trailer: 12 bytes, want at least 16"},
 		{"short read set", string(append(append([]byte{11}, make([]byte, 64)...), 9)),
 			"decode entry: trailer: 5 bytes of 9"},
-		{"short marks", string(append(append([]byte{12}, make([]byte, 56)...), 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)),
+		{"short marks", string(append(append([]byte{14}, make([]byte, 56)...), 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)),
 			"decode entry: trailer: 5 bytes of 6"},
-		{"no trailer with scripts", string(append([]byte{13}, make([]byte, 60)...)),
+		{"no trailer with scripts", string(append([]byte{15}, make([]byte, 60)...)),
 			"decode entry: trailer: 12 bytes, want at least 20"},
-		{"short scripts", string(append(append([]byte{13}, make([]byte, 55)...), 3, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0,
+		{"short scripts", string(append(append([]byte{15}, make([]byte, 55)...), 3, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0,
 			0, 0, 0, 0)), "decode entry: trailer: 4 bytes of 7"},
 	} {
 		if _, _, err := parseEntry([]byte(x.entry)); err == nil || err.Error() != x.want {
@@ -123,8 +123,8 @@ func FuzzParseEntry(f *testing.F) {
 	c := call("SET", "key", "value")
 	f.Add(encode(c))
 	f.Add(appendTrailer(encode(c), 0, 0, []byte("\x01\x04\x03ab"), 7))
-	f.Add(appendTrailer(appendMark(new(scripts).appendGroup(encode(c), redis.GroupExec, 1, []redis.Call{c, c}), "k", true,
-		true), 0, 3, nil, 7))
+	group := new(scripts).appendGroup(encode(c), redis.GroupExec, 1, []redis.Call{c, c})
+	f.Add(appendTrailer((&mark{key: []byte("k"), live: true, dirty: true, expires: 2}).append(group), 0, 4, nil, 7))
 	var s scripts
 	s.limit(redis.DefaultScriptLimits)
 	script := s.appendCall(make([]byte, entryHeaderBytes), new(redis.NewScriptCall(0, []byte("return 1"), nil, words("0"))))
@@ -150,14 +150,13 @@ func FuzzParseEntry(f *testing.F) {
 			}
 		}
 		for left := h.marks; err == nil && len(left) > 0; {
-			var key []byte
-			var live, dirty bool
+			var m mark
 			before := len(left)
-			if key, live, dirty, left, err = parseMark(left); err != nil {
+			if m, left, err = parseMark(left); err != nil {
 				return
 			}
-			if again := appendMark(nil, string(key), live, dirty); len(again) > before-len(left) {
-				t.Fatalf("a mark of %d bytes, %q, comes back as %q", before-len(left), key, again)
+			if again := m.append(nil); len(again) > before-len(left) {
+				t.Fatalf("a mark of %d bytes, %+v, comes back as %q", before-len(left), m, again)
 			}
 		}
 		if err == nil {

@@ -110,7 +110,8 @@ func stagedUnits(random *rand.Rand, n int) (units, marks []byte, s *scripts) {
 		watched := random.IntN(3)
 		for range watched {
 			key := fmt.Sprintf("{foo}%c%d", "slcmzg"[random.IntN(6)], random.IntN(4))
-			marks = appendMark(marks, key, random.IntN(5) == 0, random.IntN(50) == 0)
+			marks = (&mark{key: []byte(key), live: random.IntN(5) == 0, dirty: random.IntN(50) == 0,
+				expires: uint64(random.IntN(2)) << random.IntN(12)}).append(marks)
 		}
 		units = s.appendGroup(units, redis.GroupExec, watched, calls)
 	}

@@ -1,6 +1,7 @@
 package region
 
 import (
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,10 +29,16 @@ type Watch struct {
 	term      uint64 // in which the replica serves
 	keys      []string
 	places    []int  // where the keys are in their lists of the table; guarded by the table's mutex
-	live      []bool // as the client may have seen the keys; guarded by the table's mutex until Replica.Watch returns
+	seen      []seen // the keys as the client may have seen them; guarded by the table's mutex until Replica.Watch returns
 	markBytes int    // a bound of what appendMarks appends
 	closed    bool   // it is not in the table; guarded by the table's mutex
 	dirty     atomic.Bool
+}
+
+// seen is what a client may have seen of a key.
+type seen struct {
+	live    bool
+	expires uint64 // Unix time in ms, 0 for never
 }
 
 // watches is a replica's table of watches.
@@ -68,9 +75,9 @@ func WatchBytes(keys [][]byte) int {
 	return watchBytes(len(keys), n)
 }
 
-// watchBytes: of a key there is a string, which is its bytes and 16 more, a bool, a place, and an entry of the map, of
+// watchBytes: of a key there is a string, which is its bytes and 16 more, 24 bytes of seen and place, and an entry of the map, of
 // which up to half are empty, with a slice of watchers.
-func watchBytes(keys, bytes int) int { return 128 + bytes + keys*200 }
+func watchBytes(keys, bytes int) int { return 128 + bytes + keys*216 }
 
 // Watch begins to watch keys at this replica, which must lead. The keys were routed by bounds of a version, 0 for any.
 // A read of the caller that begins after Watch sees every change that does not make the watch dirty. The errors are
@@ -80,15 +87,15 @@ func (r *Replica) Watch(keys [][]byte, version uint64, deadline time.Time) (*Wat
 	if term == 0 {
 		return nil, ErrNotLeader
 	}
-	w := &Watch{table: &r.watches, term: term, keys: make([]string, len(keys)), live: make([]bool, len(keys)),
+	w := &Watch{table: &r.watches, term: term, keys: make([]string, len(keys)), seen: make([]seen, len(keys)),
 		places: make([]int, len(keys))}
 	run := redis.Run{Version: version, Calls: make([]redis.Call, len(keys))}
-	exists := []byte("exists")
-	row := redis.Lookup(exists)
+	name := []byte("pexpiretime")
+	row := redis.Lookup(name)
 	for i, key := range keys {
-		w.keys[i], w.live[i] = string(key), true
+		w.keys[i], w.seen[i].live = string(key), true
 		w.markBytes += markBytes(key)
-		run.Calls[i] = redis.Call{Command: row, Args: [][]byte{exists, key}}
+		run.Calls[i] = redis.Call{Command: row, Args: [][]byte{name, key}}
 	}
 	err := r.watches.add(w, deadline, r.stop, r.o.Mistakes.DeafWatch)
 	if err == nil {
@@ -102,7 +109,11 @@ func (r *Replica) Watch(keys [][]byte, version uint64, deadline time.Time) (*Wat
 	defer r.watches.mu.Unlock()
 	from := 0
 	for i, end := range run.Ends {
-		w.live[i], from = run.Out.Buf[from+1] == '1', end
+		at, err := strconv.ParseInt(string(run.Out.Buf[from+1:end-len("\r\n")]), 10, 64) // -1 never, -2 absent
+		if err != nil {
+			return nil, err
+		}
+		w.seen[i], from = seen{live: at != -2, expires: uint64(max(at, 0))}, end
 	}
 	return w, nil
 }
@@ -118,7 +129,8 @@ func (w *Watch) dirtyIn(c *core, term uint64) bool {
 // appendMarks appends the marks of an entry.
 func (w *Watch) appendMarks(dst []byte, dirty bool) []byte {
 	for i, key := range w.keys {
-		dst = appendMark(dst, key, w.live[i], dirty)
+		m := mark{key: []byte(key), live: w.seen[i].live, dirty: dirty, expires: w.seen[i].expires}
+		dst = m.append(dst)
 	}
 	return dst
 }
@@ -235,7 +247,7 @@ func (t *watches) happened(effects []redis.Effect) {
 // touch makes the watches of a key dirty. Of a key that was not there, nobody can tell that it was removed.
 func touch(e *redis.Effect, all []watcher) {
 	for _, x := range all {
-		if e.What == redis.Changed || x.live[x.at] {
+		if e.What == redis.Changed || x.seen[x.at].live {
 			x.dirty.Store(true)
 		}
 	}

@@ -412,7 +412,12 @@ func TestMarks(t *testing.T) {
 			base--
 		}
 		refused := r.counters.RefusedEntries.Load()
-		apply(append(units, group...), appendMark(nil, "{foo}k", x.live, x.dirty), base)
+		expires := uint64(0)
+		if strings.HasSuffix(x.before, " px 1") { // as of the entry before
+			expires = 1000 + index + 1
+		}
+		m := mark{key: []byte("{foo}k"), live: x.live, dirty: x.dirty, expires: expires}
+		apply(append(units, group...), m.append(nil), base)
 		if got := done(); got != x.want || (r.counters.RefusedEntries.Load() > refused) != x.late {
 			t.Errorf("%q, then %q: live %v, dirty %v, late %v: the group had an effect: %v", x.before, x.unit, x.live,
 				x.dirty, x.late, got)
@@ -471,7 +476,7 @@ func TestExactIsAlone(t *testing.T) {
 	r.servingTerm.Store(5)
 	x := &r.proposer
 	watch := func(table *watches, term uint64) *Watch {
-		w := &Watch{table: table, term: term, keys: []string{"k"}, live: []bool{true}, markBytes: 7,
+		w := &Watch{table: table, term: term, keys: []string{"k"}, seen: []seen{{live: true}}, markBytes: 17,
 			places: make([]int, 1)}
 		if err := table.add(w, time.Now().Add(time.Hour), nil, false); err != nil {
 			t.Fatal(err)
