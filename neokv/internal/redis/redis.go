@@ -177,6 +177,9 @@ type Run struct {
 	Groups  []Group
 	Dropped []Drop
 	Out     Reply // the replies one after the other
+	// Protocols, if there are any, say in which version of the protocol replies are: HELLO inside a transaction changes it.
+	// They are ascending; the first is for all calls before the second.
+	Protocols []Protocol
 	// Limit, if it is not 0, ends a run of reads early: no call begins when the replies have that many bytes.
 	Limit int
 	Ends  []int // end of each call's reply within Out.Buf
@@ -189,6 +192,18 @@ type Run struct {
 	// Seen, if it is not nil, is told of each call that a script of the run makes, while it is made.
 	Seen  func(script *Call, x *InnerCall)
 	begun int // how many calls have begun; a run that is repeated begins none anew
+}
+
+// Protocol is the version of the protocol in which the replies are from a call of a run on, 2 or 3.
+type Protocol struct{ From, Version int }
+
+// Speak sets Out to the version of the protocol in which the reply of a call is.
+func (r *Run) Speak(call int) {
+	for _, p := range r.Protocols {
+		if p.From <= call {
+			r.Out.Proto = p.Version
+		}
+	}
 }
 
 // Ended is the error of a read that was ended before it had a reply. Nothing is wrong with the data.
@@ -208,7 +223,7 @@ func (r *Run) Reset() {
 	r.Out.Room, r.Out.Full = 0, false
 	r.Within, r.begun = false, 0
 	clear(r.Dropped)
-	r.Groups, r.Dropped = r.Groups[:0], r.Dropped[:0]
+	r.Groups, r.Dropped, r.Protocols = r.Groups[:0], r.Dropped[:0], r.Protocols[:0]
 }
 
 // Reader gives read commands access to a region: they read from its View. One goroutine may use it at a time.
@@ -385,6 +400,7 @@ func (r *Reader) Execute(run *Run) error {
 		}
 		c, start := &run.Calls[i], len(run.Out.Buf)
 		r.seen = run.sees(c)
+		run.Speak(i)
 		err := c.Command.Read(r, c.Args, &run.Out)
 		r.opened.release()
 		if over := r.work.Ended(); over != nil {

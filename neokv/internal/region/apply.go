@@ -547,6 +547,7 @@ func (m *machine) call(w *redis.Writer, row *redis.Command, a *answers) error {
 		var call int
 		run, call = a.next()
 		w.SeeCall(run, call)
+		run.Speak(call)
 		out = &run.Out
 	}
 	if err := w.Run(row, m.args, out); err != nil {

@@ -83,15 +83,16 @@ func runAuth(c *conn, args [][]byte) {
 		c.out.Error(errNoPassword)
 		return
 	}
-	if !c.authenticate(user, args[len(args)-1]) {
+	if !c.rightPassword(user, args[len(args)-1]) {
 		c.out.Error(errWrongPass)
 		return
 	}
+	c.session.Know()
 	c.out.OK()
 }
 
-// authenticate reports whether the password is right. The only user is default. While no password is set, any is right.
-func (c *conn) authenticate(user, password []byte) bool {
+// rightPassword reports whether the password is right. The only user is default. While no password is set, any is right.
+func (c *conn) rightPassword(user, password []byte) bool {
 	want := *c.s.limits.password.Load()
 	if string(user) != "default" {
 		return false
@@ -102,56 +103,66 @@ func (c *conn) authenticate(user, password []byte) bool {
 			return false
 		}
 	}
-	c.session.Know()
 	return true
 }
 
 func runHello(c *conn, args [][]byte) {
-	version := int64(0)
-	if len(args) > 1 {
-		ok := false
-		if version, ok = redis.ParseInt(args[1]); !ok {
-			c.out.Error(redis.ErrProtoVersion)
-			return
-		}
-		if version < 2 || version > 3 {
-			c.out.Error(redis.ErrNoProto)
-			return
-		}
-	}
-	for i := 2; i < len(args); i++ {
-		if !c.exec.work.Spend(2) {
-			return
-		}
-		left := len(args) - 1 - i
-		switch {
-		case redis.IsOption(args[i], "auth") && left >= 2:
-			if !c.authenticate(args[i+1], args[i+2]) {
-				c.out.Error(errWrongPass)
-				return
-			}
-			i += 2
-		case redis.IsOption(args[i], "setname") && left >= 1:
-			if !c.setName(args[i+1]) {
-				c.out.Error(errClientName)
-				return
-			}
-			i++
-		default:
-			c.out.Error("ERR Syntax error in HELLO option '" + oneLine(args[i]) + "'")
-			return
-		}
-	}
-	if c.locked() {
-		c.out.Error(errHelloAuth)
+	version, wrong := c.hello(args, true)
+	switch {
+	case c.exec.work.Ended() != nil:
 		return
-	}
-	if version > 0 {
-		c.session.Proto, c.out.Proto = int(version), int(version)
+	case wrong != "":
+		c.out.Error(wrong)
+		return
+	case version > 0:
+		c.session.Proto, c.out.Proto = version, version
 		c.tell()
 	}
 	c.out.MapOf("server", "redis", "version", redisVersion, "proto", c.session.Proto, "id", int64(c.id),
 		"mode", c.s.mode(), "role", "master", "modules", func() { c.out.Array(0) })
+}
+
+// hello looks at the arguments of HELLO and returns the version of the protocol that it asks for, 0 for none, or the error.
+// With act set it does what AUTH and SETNAME say, up to the first option that is wrong.
+func (c *conn) hello(args [][]byte, act bool) (version int, wrong string) {
+	if len(args) > 1 {
+		n, ok := redis.ParseInt(args[1])
+		if !ok {
+			return 0, redis.ErrProtoVersion
+		}
+		if n < 2 || n > 3 {
+			return 0, redis.ErrNoProto
+		}
+		version = int(n)
+	}
+	locked := c.locked()
+	for i := 2; i < len(args) && c.exec.work.Spend(2); i++ {
+		left := len(args) - 1 - i
+		switch {
+		case redis.IsOption(args[i], "auth") && left >= 2:
+			if !c.rightPassword(args[i+1], args[i+2]) {
+				return 0, errWrongPass
+			}
+			if locked = false; act {
+				c.session.Know()
+			}
+			i += 2
+		case redis.IsOption(args[i], "setname") && left >= 1:
+			if !plain(args[i+1]) {
+				return 0, errClientName
+			}
+			if act {
+				c.setName(args[i+1])
+			}
+			i++
+		default:
+			return 0, "ERR Syntax error in HELLO option '" + oneLine(args[i]) + "'"
+		}
+	}
+	if locked {
+		return 0, errHelloAuth
+	}
+	return version, ""
 }
 
 // mode is what the server calls itself to clients.

@@ -213,8 +213,12 @@ func (e *executor) loadScript(text []byte, stay bool) (x *lua.Script, why string
 // readyInside makes calls of the queued commands of a transaction, or has their replies ready. A script that is loaded
 // inside of the transaction is there for the commands behind it, as in Redis.
 func (e *executor) readyInside(cmds []command) {
+	proto := e.out.Proto
+	defer func() { e.out.Proto = proto }()
 	for i := range cmds {
 		switch cmd := &cmds[i]; {
+		case cmd.proto > 0:
+			e.out.Proto = cmd.proto
 		case cmd.how == redis.HowScript:
 			start := len(e.out.Buf)
 			if e.ready(cmd, false) != isReady {

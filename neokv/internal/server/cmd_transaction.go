@@ -160,7 +160,12 @@ func (c *conn) execute(exec *command) {
 	}
 	cmds := make([]command, len(queued))
 	for i := range queued {
-		cmds[i] = c.classify(queued[i].Args)
+		if cmds[i] = c.classify(queued[i].Args); cmds[i].is("hello") {
+			// It runs behind the unit. So a password that the transaction sets does not count here.
+			if version, wrong := c.hello(cmds[i].args, false); wrong == "" {
+				cmds[i].proto = version
+			}
+		}
 	}
 	c.exec.readyInside(cmds)
 	u, ran := c.exec.transact(cmds, &c.watched)
@@ -231,6 +236,7 @@ type unit struct {
 	writes  bool
 	wide    bool // some calls go over all keys
 	watches []*region.Watch
+	protos  []redis.Protocol // that HELLO changes to, by calls of the unit
 
 	// What became of it.
 	slots   topology.SlotRange // of its region
@@ -259,6 +265,12 @@ func (u *unit) join(p *part, task int, slots topology.SlotRange) {
 	p.run.Calls = append(p.run.Calls, u.calls...)
 	for range u.calls {
 		p.tasks = append(p.tasks, task)
+	}
+	if len(u.protos) > 0 {
+		p.run.Protocols = append(p.run.Protocols, redis.Protocol{From: from, Version: p.run.Out.Proto})
+		for _, change := range u.protos {
+			p.run.Protocols = append(p.run.Protocols, redis.Protocol{From: from + change.From, Version: change.Version})
+		}
 	}
 	p.run.Groups = append(p.run.Groups, redis.Group{From: from, To: len(p.run.Calls), Kind: redis.GroupExec})
 	p.pending.Watches = u.watches
@@ -294,6 +306,9 @@ func (e *executor) transact(cmds []command, w *watched) (u *unit, ran bool) {
 	t := task{unit: u, follow: e.knobs.FollowerRead && !e.standIn && e.caller.readOnly() && len(w.all) == 0}
 	for i := range cmds {
 		cmd := &cmds[i]
+		if cmd.proto > 0 {
+			u.protos = append(u.protos, redis.Protocol{From: len(u.calls), Version: cmd.proto})
+		}
 		if !cmd.inUnit() {
 			continue
 		}

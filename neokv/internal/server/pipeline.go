@@ -19,7 +19,9 @@ type command struct {
 	executed bool // it was EXEC, and its reply has no part that is kept back
 	args     [][]byte
 	script   *redis.Call // what a region runs of EVAL, once it is known
-	reply    []byte      // inside a transaction: what the server answers in place of the region
+	// Inside a transaction:
+	reply []byte // what the server answers in place of the region
+	proto int    // the version of the protocol that HELLO is about to change to, 0 if it changes none
 }
 
 // joins reports whether the command can run together with others that run as the given one does.

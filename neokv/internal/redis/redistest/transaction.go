@@ -224,6 +224,94 @@ var transactionCases = []Case{
 		exec
 		discard
 		client getname`},
+	{Name: "hello in multi", Server: true, OneRegion: true, Calls: `
+		flushall
+		hset {t}h f v
+		zadd {t}z 1.5 a
+		sadd {t}s a
+		multi
+		hgetall {t}h
+		get {t}nosuch
+		hello 3
+		hgetall {t}h
+		zrange {t}z 0 -1 withscores
+		smembers {t}s
+		get {t}nosuch
+		set {t}a 1
+		eval "return redis.call('hgetall', KEYS[1])" 1 {t}h
+		eval "redis.setresp(3) return redis.call('hgetall', KEYS[1])" 1 {t}h
+		eval "return {double = 1.5}" 0
+		dbsize
+		keys *
+		config get maxmemory
+		hello 2
+		hgetall {t}h
+		zrange {t}z 0 -1 withscores
+		config get maxmemory
+		eval "return {double = 1.5}" 0
+		hello
+		hello 3
+		set {t}a 2
+		zscore {t}z a
+		exec
+		zscore {t}z a
+		hello {p}
+		multi
+		hgetall {t}h
+		hello 2
+		hgetall {t}h
+		hello 3
+		zscore {t}z a
+		hello 4
+		zscore {t}z a
+		hello 2 nosuch
+		zscore {t}z a
+		hello x
+		hello 2 setname "a b"
+		hello 2 auth nobody x
+		hello 2 auth default x setname me nosuch
+		client getname
+		zscore {t}z a
+		hello 2 auth default x setname you
+		client getname
+		zscore {t}z a
+		exec
+		zscore {t}z a
+		client getname
+		hello {p} setname ""
+		watch {t}a
+		@ set {t}a 3
+		multi
+		hello 2
+		hello 3 setname me
+		get {t}a
+		exec
+		client getname
+		zscore {t}z a
+		multi
+		hello 3
+		hello 2
+		exec
+		zscore {t}z a
+		hello {p}
+		multi
+		hello 3
+		set {t}a 4
+		exec
+		zscore {t}z a
+		multi
+		hello 2
+		set {t}a 5
+		exec
+		multi
+		set {t}a 6
+		incr {t}a
+		exec
+		multi
+		set {t}a 6
+		incr {t}a
+		exec
+		hello {p}`},
 	{Name: "keys in exec", Server: true, OneRegion: true, Calls: `
 		flushall
 		set {t}old 1
