@@ -26,7 +26,7 @@ func (s *State) openRedis() {
 		{"pcall", func(L *vm.LState) int { return s.call(L, false) }},
 		{"log", s.log}, {"sha1hex", sha1Hex}, {"error_reply", errorReplyOf}, {"status_reply", statusReplyOf},
 		{"setresp", s.setProtocol}, {"set_repl", setReplication}, {"replicate_commands", always(vm.LTrue)},
-		{"breakpoint", always(vm.LFalse)}, {"debug", func(*vm.LState) int { return 0 }}, {"acl_check_cmd", aclCheck},
+		{"breakpoint", always(vm.LFalse)}, {"debug", func(*vm.LState) int { return 0 }}, {"acl_check_cmd", s.aclCheck},
 	})
 	for _, n := range redisNumbers {
 		t.RawSetString(n.name, vm.Number(n.value))
@@ -100,9 +100,27 @@ func (s *State) call(L *vm.LState, raise bool) int {
 }
 
 func (s *State) callCommand(L *vm.LState) (v vm.LValue, failed bool) {
+	if wrong := s.takeArguments(L); wrong != "" {
+		return errorTable(L, wrong), true
+	}
+	s.outside = true
+	s.reply = s.run.Host.Call(s.reply[:0], s.args, s.protocol)
+	s.outside = false
+	clear(s.args)
+	failed = len(s.reply) > 0 && s.reply[0] == '-'
+	r := replyReader{L: L, b: s.reply}
+	v = r.value(0)
+	if cap(s.reply) > 1<<20 {
+		s.reply = nil
+	}
+	return v, failed
+}
+
+// takeArguments makes s.args of the arguments of a command. If it cannot, it returns the error.
+func (s *State) takeArguments(L *vm.LState) (wrong string) {
 	n := L.GetTop()
 	if n == 0 {
-		return errorTable(L, "Please specify at least one argument for this redis lib call"), true
+		return "Please specify at least one argument for this redis lib call"
 	}
 	s.args, s.numbers = s.args[:0], s.numbers[:0]
 	total := 0
@@ -116,21 +134,11 @@ func (s *State) callCommand(L *vm.LState) (v vm.LValue, failed bool) {
 			s.numbers = appendArgument(s.numbers, float64(v))
 			s.args = append(s.args, s.numbers[from:len(s.numbers):len(s.numbers)])
 		default:
-			return errorTable(L, "Lua redis lib command arguments must be strings or integers"), true
+			return "Lua redis lib command arguments must be strings or integers"
 		}
 	}
 	L.Charge(callSteps+n+total>>6, 0)
-	s.outside = true
-	s.reply = s.run.Host.Call(s.reply[:0], s.args, s.protocol)
-	s.outside = false
-	clear(s.args)
-	failed = len(s.reply) > 0 && s.reply[0] == '-'
-	r := replyReader{L: L, b: s.reply}
-	v = r.value(0)
-	if cap(s.reply) > 1<<20 {
-		s.reply = nil
-	}
-	return v, failed
+	return ""
 }
 
 // callSteps is what a call costs besides what the host charges.
@@ -232,9 +240,15 @@ func setReplication(L *vm.LState) int {
 	return 0
 }
 
-func aclCheck(L *vm.LState) int {
-	if L.GetTop() == 0 {
-		L.Throw(errorTable(L, "Please specify at least one argument for this redis lib call"))
+// aclCheck says that the user may run a command, if there is one of this name: there is one user, who may do all.
+func (s *State) aclCheck(L *vm.LState) int {
+	if wrong := s.takeArguments(L); wrong != "" {
+		L.Throw(errorTable(L, wrong))
+	}
+	known := s.run.Host.Knows(s.args)
+	clear(s.args)
+	if !known {
+		L.Throw(errorTable(L, "Invalid command passed to redis.acl_check_cmd()"))
 	}
 	L.Push(vm.LTrue)
 	return 1

@@ -126,6 +126,8 @@ type Host interface {
 	// Call runs a command for redis.call and appends its reply in a protocol, 2 or 3. The arguments are valid during
 	// the call. It may charge the run for its work by a panic of a *LimitError, or by State.Charge.
 	Call(reply []byte, args [][]byte, protocol int) []byte
+	// Knows reports whether there is a command of the name with which the arguments begin.
+	Knows(args [][]byte) bool
 	// Log gets what a script says by redis.log, from debug, 0, to warning, 3.
 	Log(level int, text string)
 }

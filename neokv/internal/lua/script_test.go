@@ -17,7 +17,8 @@ type quiet struct{}
 func (quiet) Call(reply []byte, args [][]byte, protocol int) []byte {
 	return append(reply, "+OK\r\n"...)
 }
-func (quiet) Log(int, string) {}
+func (quiet) Knows([][]byte) bool { return true }
+func (quiet) Log(int, string)     {}
 
 func compile(t testing.TB, text string) *Script {
 	s, err := Compile(text)

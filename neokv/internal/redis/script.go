@@ -459,16 +459,7 @@ func (h *scriptHost) Call(reply []byte, args [][]byte, protocol int) []byte {
 // find finds what runs a call of a script: a row, or a function for what no region has. If there is neither, find appends
 // Redis's error.
 func (h *scriptHost) find(args [][]byte, out *Reply) (row *Command, run inScript) {
-	c := data.Lookup(args[0])
-	if c == nil {
-		c = ofNoRegion.Lookup(args[0])
-	}
-	if c == nil && allRows != nil {
-		c = allRows.Lookup(args[0])
-	}
-	if c != nil && len(c.Sub) > 0 && len(args) > 1 {
-		c = c.Subcommand(args[1])
-	}
+	c := lookupFromScript(args)
 	if h.named = c; c == nil {
 		out.Error(errScriptUnknown)
 		return nil, nil
@@ -501,6 +492,24 @@ func (h *scriptHost) find(args [][]byte, out *Reply) (row *Command, run inScript
 	}
 	return c, nil
 }
+
+// lookupFromScript finds the row that a script names, nil if there is none.
+func lookupFromScript(args [][]byte) *Command {
+	c := data.Lookup(args[0])
+	if c == nil {
+		c = ofNoRegion.Lookup(args[0])
+	}
+	if c == nil && allRows != nil {
+		c = allRows.Lookup(args[0])
+	}
+	if c != nil && len(c.Sub) > 0 && len(args) > 1 {
+		c = c.Subcommand(args[1])
+	}
+	return c
+}
+
+// Knows implements lua.Host.
+func (h *scriptHost) Knows(args [][]byte) bool { return lookupFromScript(args) != nil }
 
 // local reports whether the script may touch the keys of a call. If not, local appends Redis's error.
 func (h *scriptHost) local(c *Command, args [][]byte, out *Reply) bool {

@@ -69,6 +69,20 @@ var scriptCases = []Case{
 		eval "return {1, nil, 2}" 1 {t}s
 		eval "for i = 1, 100 do redis.call('rpush', KEYS[1], i) end return redis.call('llen', KEYS[1])" 1 {t}l
 		lrange {t}l 98 -1`},
+	{Name: "acl_check_cmd", Server: true, OneRegion: true, Calls: `
+		flushall
+		eval "return redis.acl_check_cmd('nosuch')" 0
+		eval "return tostring(redis.acl_check_cmd('get')) .. tostring(redis.acl_check_cmd('GET', KEYS[1], 2, 3))" 1 {t}a
+		eval "return tostring(redis.acl_check_cmd('config', 'get', 'x'))" 0
+		eval "return tostring(redis.acl_check_cmd('Config'))" 0
+		eval "return tostring(redis.acl_check_cmd('multi')) .. tostring(redis.acl_check_cmd('eval'))" 0
+		eval "return redis.acl_check_cmd('config', 'nosuch')" 0
+		eval "redis.call('set', KEYS[1], 1)\nredis.acl_check_cmd('nosuch', KEYS[1])" 1 {t}a
+		eval_ro "return redis.acl_check_cmd('set', KEYS[1])" 1 {t}a
+		eval_ro "return {redis.call('get', KEYS[1]), pcall(redis.acl_check_cmd, 'nosuch')}" 1 {t}a
+		eval "return select(2, pcall(redis.acl_check_cmd, 7)).err" 0
+		eval "return redis.acl_check_cmd()" 0
+		eval "return redis.acl_check_cmd('get', {})" 0`},
 	{Name: "scripts in multi", Server: true, OneRegion: true, Calls: `
 		flushall
 		multi
