@@ -66,9 +66,9 @@ func (e *executor) ready(cmd *command, quick bool) readiness {
 	bySHA := strings.HasPrefix(cmd.row.Name, "evalsha")
 	switch {
 	case !bySHA:
-		x = e.node.Scripts().Get(lua.SHA1(string(arg)))
+		x = e.loadedScript(lua.SHA1(string(arg)))
 	case len(arg) == lua.SHALength:
-		x = e.node.Scripts().Get(string(arg))
+		x = e.loadedScript(string(arg))
 	}
 	n, wrong := numKeys(cmd.args)
 	switch {
@@ -182,12 +182,23 @@ func (e *executor) scriptLimits() redis.ScriptLimits {
 	return redis.ScriptLimits{Steps: e.knobs.ScriptSteps, Bytes: int(e.knobs.ScriptBytes), Calls: e.knobs.ScriptCalls}
 }
 
+// loadedScript returns a script that is loaded here, nil if it is not.
+func (e *executor) loadedScript(sha string) *lua.Script {
+	if a := &e.ahead; a.on {
+		x := a.scripts[strings.ToLower(sha)]
+		if x != nil || a.flushed {
+			return x
+		}
+	}
+	return e.node.Scripts().Get(sha)
+}
+
 // findScript finds a script that was not loaded here, by its text or its SHA1. If there is none, why is the error.
 func (e *executor) findScript(arg []byte, bySHA bool) (x *lua.Script, why string) {
 	if !bySHA {
 		return e.loadScript(arg, false)
 	}
-	if len(arg) == lua.SHALength {
+	if len(arg) == lua.SHALength && !(e.ahead.flushed && e.proxy()) { // on the proxy port all stores are flushed
 		x = e.node.FindScript(string(bytes.ToLower(arg)))
 	}
 	if x == nil {
@@ -206,17 +217,41 @@ func (e *executor) loadScript(text []byte, stay bool) (x *lua.Script, why string
 		line, _, _ := strings.Cut(err.Error(), "\x00") // as C would have it
 		return nil, "ERR " + strings.NewReplacer("\r", " ", "\n", " ").Replace(line)
 	}
-	e.node.LoadScript(x, stay)
+	if e.ahead.on {
+		e.ahead.add(x)
+	} else {
+		e.node.LoadScript(x, stay)
+	}
 	return x, ""
 }
 
-// readyInside makes calls of the queued commands of a transaction, or has their replies ready. A script that is loaded
-// inside of the transaction is there for the commands behind it, as in Redis.
-func (e *executor) readyInside(cmds []command) {
-	proto := e.out.Proto
-	defer func() { e.out.Proto = proto }()
+// aheadScripts is how the commands of a transaction will change which scripts are loaded, up to one of these commands. At
+// EXEC the server makes calls of all of them before any has run.
+type aheadScripts struct {
+	on      bool
+	flushed bool                   // no other scripts are loaded
+	scripts map[string]*lua.Script // by SHA1
+	bytes   int                    // of all that were added
+}
+
+func (a *aheadScripts) add(x *lua.Script) {
+	if a.scripts == nil {
+		a.scripts = map[string]*lua.Script{}
+	}
+	a.scripts[x.SHA] = x
+	a.bytes += x.Bytes()
+}
+
+// readyInside makes calls of the queued commands of a transaction, or has their replies ready. It returns false if clients
+// may not hold so much memory.
+func (c *conn) readyInside(cmds []command) bool {
+	e := &c.exec
+	e.ahead = aheadScripts{on: true}
+	defer func(proto int) { e.ahead, e.out.Proto = aheadScripts{}, proto }(e.out.Proto)
+	held := 0
 	for i := range cmds {
-		switch cmd := &cmds[i]; {
+		cmd := &cmds[i]
+		switch {
 		case cmd.proto > 0:
 			e.out.Proto = cmd.proto
 		case cmd.how == redis.HowScript:
@@ -225,10 +260,22 @@ func (e *executor) readyInside(cmds []command) {
 				cmd.reply = bytes.Clone(e.out.Buf[start:])
 				e.out.Buf = e.out.Buf[:start]
 			}
-		case cmd.row != nil && cmd.row.Name == "load" && cmd.how != redis.HowNot:
+			if n := len(e.ahead.scripts); n > 0 && !strings.HasPrefix(cmd.row.Name, "evalsha") {
+				cmd.loads = e.ahead.scripts[lua.SHA1(string(cmd.args[evalText]))]
+			}
+		case cmd.how != redis.HowOwn:
+		case cmd.row.FullName() == "script|load":
 			e.loadScript(cmd.args[2], true)
+		case cmd.row.FullName() == "script|flush" && rightFlush(cmd.args):
+			e.ahead.flushed, e.ahead.scripts = true, nil
+		}
+		if n := e.ahead.bytes - held; n > 0 {
+			if held += n; !c.hold(int64(n)) {
+				return false
+			}
 		}
 	}
+	return true
 }
 
 // The scripts that a batch of the executor has.
@@ -402,12 +449,16 @@ func runScriptExists(c *conn, args [][]byte) {
 
 // runScriptFlush forgets the scripts at once, whichever mode is asked for.
 func runScriptFlush(c *conn, args [][]byte) {
-	if len(args) > 3 || len(args) == 3 && !redis.IsOption(args[2], "sync") && !redis.IsOption(args[2], "async") {
+	if !rightFlush(args) {
 		c.out.Error(errFlushMode)
 		return
 	}
 	c.s.o.Node.FlushScripts()
 	c.out.OK()
+}
+
+func rightFlush(args [][]byte) bool {
+	return len(args) < 3 || len(args) == 3 && (redis.IsOption(args[2], "sync") || redis.IsOption(args[2], "async"))
 }
 
 // runScriptKill ends the scripts of this port's clients that only read. No others can be ended: all replicas run them.

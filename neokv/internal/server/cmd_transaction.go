@@ -167,7 +167,10 @@ func (c *conn) execute(exec *command) {
 			}
 		}
 	}
-	c.exec.readyInside(cmds)
+	if !c.readyInside(cmds) {
+		c.closing = true
+		return
+	}
 	u, ran := c.exec.transact(cmds, &c.watched)
 	if !ran {
 		c.answered(exec, start, false)
@@ -192,6 +195,7 @@ func (c *conn) execute(exec *command) {
 			from := 0
 			for i, end := range u.ends {
 				c.answered(&cmds[i], from, true)
+				c.loaded(&cmds[i])
 				from = end
 			}
 			c.ran(cmds)
@@ -218,11 +222,19 @@ func (c *conn) execute(exec *command) {
 		default:
 			c.runNext(cmds[i : i+1])
 		}
+		c.loaded(&cmds[i])
 		if c.session.Off() {
 			c.out.Buf = c.out.Buf[:min(at, len(c.out.Buf))]
 		}
 	}
 	c.ran(cmds)
+}
+
+// loaded loads the script that a command of a transaction has run by its text.
+func (c *conn) loaded(cmd *command) {
+	if cmd.loads != nil {
+		c.exec.node.LoadScript(cmd.loads, false)
+	}
 }
 
 // inUnit reports whether a queued command is a call of the unit.

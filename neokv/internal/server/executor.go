@@ -130,6 +130,7 @@ type executor struct {
 	began      atomic.Int64  // since when, since the server started
 
 	scripting scripting
+	ahead     aheadScripts
 
 	tap   schedule.SlotTap
 	timer *time.Timer

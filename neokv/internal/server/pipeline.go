@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"neokv.dev/neokv/internal/lua"
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/session"
 )
@@ -20,8 +21,9 @@ type command struct {
 	args     [][]byte
 	script   *redis.Call // what a region runs of EVAL, once it is known
 	// Inside a transaction:
-	reply []byte // what the server answers in place of the region
-	proto int    // the version of the protocol that HELLO is about to change to, 0 if it changes none
+	reply []byte      // what the server answers in place of the region
+	loads *lua.Script // what EVAL loads
+	proto int         // the version of the protocol that HELLO is about to change to, 0 if it changes none
 }
 
 // joins reports whether the command can run together with others that run as the given one does.

@@ -117,6 +117,66 @@ var scriptCases = []Case{
 		eval "redis.call('set', KEYS[1], 9)" 1 {t}a
 		discard
 		get {t}a`},
+	{Name: "script flush in multi", Server: true, OneRegion: true, Calls: strings.ReplaceAll(strings.ReplaceAll(`
+		flushall
+		script load "return 'flushed one'"
+		multi
+		evalsha ONE 1 {t}a
+		script exists ONE
+		script flush
+		script exists ONE
+		evalsha ONE 1 {t}a
+		eval "return 'flushed one'" 1 {t}a
+		script exists ONE
+		evalsha ONE 1 {t}a
+		script flush nosuch
+		evalsha ONE 1 {t}a
+		script flush async
+		evalsha ONE 1 {t}a
+		eval "return 'flushed two'" 0
+		script exists ONE TWO
+		evalsha TWO 0
+		exec
+		script exists ONE TWO
+		evalsha TWO 1 {t}a
+		multi
+		script flush
+		script load "return 'flushed one'"
+		evalsha ONE 1 {t}a
+		exec
+		script exists ONE TWO
+		watch {t}a
+		@ set {t}a 1
+		multi
+		script flush sync
+		script load "return 'flushed two'"
+		exec
+		script exists ONE TWO
+		evalsha ONE 1 {t}a
+		watch {t}a
+		@ set {t}a 1
+		multi
+		eval "return 'flushed two'" 1 {t}a
+		exec
+		script exists ONE TWO
+		multi
+		script flush
+		discard
+		evalsha ONE 1 {t}a
+		multi
+		eval "return 'flushed two'" 1 {t}a
+		exec
+		evalsha TWO 1 {t}a
+		multi
+		evalsha_ro ONE 1 {t}a
+		evalsha_ro TWO 0
+		script flush
+		evalsha_ro TWO 1 {t}a
+		eval_ro "return 'flushed one'" 1 {t}a
+		evalsha ONE 0
+		exec
+		script exists ONE TWO
+		script flush`, "ONE", shaOf("return 'flushed one'")), "TWO", shaOf("return 'flushed two'"))},
 	{Name: "what watch sees of scripts", Server: true, OneRegion: true, Calls: `
 		flushall
 		watch {t}a
