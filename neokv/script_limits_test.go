@@ -113,6 +113,28 @@ func TestBadScripts(t *testing.T) {
 	}
 }
 
+// TestLongScriptInTransaction: a transaction holds the text of a script once, however many of its commands run it.
+func TestLongScriptInTransaction(t *testing.T) {
+	c := start(t, Config{InMemory: true, NoSockets: true})
+	r := clientAt(t, c, c.Addrs()[0])
+	key := keyAt(t, c, 1)
+	sha, err := r.ScriptLoad(t.Context(), "return redis.call('incr', KEYS[1]) --"+strings.Repeat("x", 1<<20-100)).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const calls = 600
+	var last *redis.Cmd
+	_, err = r.TxPipelined(t.Context(), func(p redis.Pipeliner) error {
+		for range calls {
+			last = p.EvalSha(t.Context(), sha, []string{key})
+		}
+		return nil
+	})
+	if n, _ := last.Int(); n != calls || err != nil {
+		t.Errorf("%d calls of a script of 1 MiB in a transaction: %v, %v", calls, last.Val(), err)
+	}
+}
+
 // TestScriptKill ends a script that only reads, and not one that writes.
 func TestScriptKill(t *testing.T) {
 	k := settings.Default()

@@ -124,6 +124,14 @@ func NewScriptCall(flags ScriptFlags, text, touched []byte, rest [][]byte) Call 
 // Script reports whether the call is that of a script.
 func (c *Call) Script() bool { return c.Command == Script || c.Command == ScriptRead }
 
+// ScriptText returns the text of a script's call, nil if the call is none.
+func (c *Call) ScriptText() []byte {
+	if !c.Script() {
+		return nil
+	}
+	return c.Args[scriptText]
+}
+
 // InnerCall is a call that a script has made.
 type InnerCall struct {
 	Row   *Command // the row that the script has named, nil if there is none

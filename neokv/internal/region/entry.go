@@ -184,8 +184,17 @@ func parseEntry(entry []byte) (h entryHeader, units []byte, err error) {
 type scripts struct {
 	limits redis.ScriptLimits
 	bytes  []byte // as in the trailer
-	texts  [][2]int
+	texts  []scriptText
+	more   map[string]int // the indexes of the texts after the first fewTexts
 }
+
+// scriptText is a text, bytes[from:to]. source is where it was copied from: most calls of a script share their text.
+type scriptText struct {
+	from, to int
+	source   *byte
+}
+
+const fewTexts = 16
 
 // allow reports whether scripts with these limits may be in the entry, too.
 func (s *scripts) allow(limits redis.ScriptLimits) bool {
@@ -206,7 +215,28 @@ func (s *scripts) limit(limits redis.ScriptLimits) {
 
 // known returns the index of a text, -1 if it is not there.
 func (s *scripts) known(text []byte) int {
-	return slices.IndexFunc(s.texts, func(t [2]int) bool { return bytes.Equal(s.bytes[t[0]:t[1]], text) })
+	few := s.texts[:min(len(s.texts), fewTexts)]
+	for i := range few {
+		if few[i].to-few[i].from == len(text) && few[i].source == first(text) {
+			return i
+		}
+	}
+	for i, t := range few {
+		if bytes.Equal(s.bytes[t.from:t.to], text) {
+			return i
+		}
+	}
+	if i, ok := s.more[string(text)]; ok {
+		return i
+	}
+	return -1
+}
+
+func first(text []byte) *byte {
+	if len(text) == 0 {
+		return nil
+	}
+	return &text[0]
 }
 
 // add adds a text unless it is there, and returns its index.
@@ -214,27 +244,43 @@ func (s *scripts) add(text []byte) int {
 	if i := s.known(text); i >= 0 {
 		return i
 	}
+	n := len(s.texts)
+	if n >= fewTexts {
+		if s.more == nil {
+			s.more = map[string]int{}
+		}
+		s.more[string(text)] = n
+	}
 	s.bytes = binary.AppendUvarint(s.bytes, uint64(len(text)))
-	s.texts = append(s.texts, [2]int{len(s.bytes), len(s.bytes) + len(text)})
+	s.texts = append(s.texts, scriptText{len(s.bytes), len(s.bytes) + len(text), first(text)})
 	s.bytes = append(s.bytes, text...)
-	return len(s.texts) - 1
+	return n
 }
 
-// saved returns how many bytes of a unit's texts the entry has already.
-func (s *scripts) saved(calls []redis.Call) (n int) {
+// addAll adds the texts of a unit, each once, but for those that no entry has room for. It returns the sum of their lengths
+// in the calls, which do not take these bytes in the entry.
+func (s *scripts) addAll(calls []redis.Call) (inCalls int) {
 	for i := range calls {
-		if c := &calls[i]; c.Script() {
-			if text := c.Args[redis.ScriptText(c.Args)]; s.known(text) >= 0 {
-				n += len(text)
-			}
+		if text := calls[i].ScriptText(); text != nil && len(s.bytes)+len(text) <= maxEntryBytes {
+			s.add(text)
+			inCalls += len(text)
 		}
 	}
-	return n
+	return inCalls
+}
+
+// cut removes the texts that were added when there were so many texts and bytes.
+func (s *scripts) cut(texts, bytes int) {
+	for i := max(texts, fewTexts); i < len(s.texts); i++ {
+		delete(s.more, string(s.bytes[s.texts[i].from:s.texts[i].to]))
+	}
+	s.texts, s.bytes = s.texts[:texts], s.bytes[:bytes]
 }
 
 // reset empties the scripts for reuse.
 func (s *scripts) reset() {
-	s.bytes, s.texts = s.bytes[:0], s.texts[:0]
+	clear(s.texts)
+	s.bytes, s.texts, s.more = s.bytes[:0], s.texts[:0], nil
 	if cap(s.bytes) > keptScripts {
 		*s = scripts{}
 	}

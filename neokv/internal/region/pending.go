@@ -22,7 +22,7 @@ func tooLarge(unit []redis.Call, bytes int) error {
 	writes := 0
 	for i := range unit {
 		if c := &unit[i]; c.Command == nil || c.Command.Write != nil {
-			writes += c.Writes(callBytes(c))
+			writes += c.Writes(callBytes(c) - len(c.ScriptText())) // the text is in the entry alone
 		}
 	}
 	if writes > redis.MaxWrittenBytes {

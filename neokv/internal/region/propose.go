@@ -181,22 +181,23 @@ func (x *proposer) form() *proposal {
 		for p.next < len(p.Run.Calls) {
 			calls, group, marks, bytes := p.unit()
 			// An empty run before a large unit travels without it: its readers must not share the unit's fate.
-			size := len(b.buf) + b.markBytes + bytes
 			full := b.commands+len(calls) > x.o.Knobs.BatchMaxOps
-			scripted := hasScript(calls)
-			if scripted {
-				full = full || !b.scripts.allow(p.Run.ScriptLimits)
-				size -= b.scripts.saved(calls)
+			texts, textBytes := len(b.scripts.texts), len(b.scripts.bytes)
+			if hasScript(calls) {
+				if b.scripts.allow(p.Run.ScriptLimits) {
+					b.scripts.limit(p.Run.ScriptLimits)
+					bytes -= b.scripts.addAll(calls)
+				} else {
+					full = true
+				}
 			}
-			full = full || size+len(b.scripts.bytes) > limit
+			full = full || len(b.buf)+b.markBytes+bytes+len(b.scripts.bytes) > limit
 			full = full || x.o.Mistakes.SplitGroups && p.next > 0
 			if full && (b.commands > 0 || len(b.parts) > 0) {
+				b.scripts.cut(texts, textBytes)
 				break
 			}
-			if b.tooLarge = tooLarge(calls, bytes); b.tooLarge == nil {
-				if scripted {
-					b.scripts.limit(p.Run.ScriptLimits)
-				}
+			if b.tooLarge = tooLarge(calls, bytes+len(b.scripts.bytes)-textBytes); b.tooLarge == nil {
 				if group < 0 {
 					b.buf = b.scripts.appendCall(b.buf, &calls[0])
 				} else {

@@ -27,15 +27,26 @@ func TestScriptsInEntries(t *testing.T) {
 	long := strings.Repeat("-", 100_000) + "\nreturn 1"
 	calls := []redis.Call{scriptCall(long, "1", "k"), scriptCall("return 2", "0", "arg"), scriptCall(long, "0"),
 		{Command: redis.Lookup([]byte("set")), Args: words("set k v")}}
-	if n := s.saved(calls); n != 0 {
-		t.Errorf("%d bytes are there at first", n)
-	}
 	entry := make([]byte, entryHeaderBytes)
 	for i := range calls {
 		entry = s.appendCall(entry, &calls[i])
 	}
-	if n := s.saved(calls); n != 2*len(long)+len("return 2") {
-		t.Errorf("%d bytes are there then", n)
+	size := len(s.bytes)
+	if n := s.addAll(calls); n != 2*len(long)+len("return 2") || len(s.bytes) != size {
+		t.Errorf("%d bytes of texts are in the calls, and %d in the entry, before %d", n, len(s.bytes), size)
+	}
+	many := make([]redis.Call, 100)
+	for i := range many {
+		many[i] = scriptCall(strings.Repeat(".", i/2), "0")
+	}
+	for range 2 {
+		if s.addAll(many); len(s.texts) != 2+len(many)/2 {
+			t.Errorf("%d texts", len(s.texts))
+		}
+		if s.cut(2, size); len(s.texts) != 2 || len(s.bytes) != size || s.known([]byte("....")) >= 0 ||
+			s.known(bytes.Repeat([]byte("."), 40)) >= 0 || s.known([]byte(long)) != 0 {
+			t.Error("what was added is not cut off")
+		}
 	}
 	entry = s.appendGroup(entry, redis.GroupExec, 0, calls)
 	new(entryHeader).put(entry)
