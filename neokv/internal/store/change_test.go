@@ -116,11 +116,18 @@ func TestEntriesCloseTheirOwnChanges(t *testing.T) {
 // TestFullDisksEndChanges: a change that has begun goes on although no majority has space, and none begins.
 func TestFullDisksEndChanges(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, c *testStores) {
-		r := c.leader(2).Replica(2)
-		soon := time.Now().Add(5 * time.Second)
+		s := c.leader(2)
+		r := s.Replica(2)
+		done, ok := s.drivers.drive(2) // settleChanges would find that nobody merges, and close the change
+		if !ok {
+			t.Fatal("somebody drives region 2")
+		}
+		defer done()
+		soon := time.Now().Add(time.Minute)
 		if _, err := r.Begin(t.Context(), soon, keys.Leaving, 1, 7); err != nil {
 			t.Fatal(err)
 		}
+		time.Sleep(2 * Heartbeat) // the store looks for changes meanwhile
 		if _, err := r.Freeze(t.Context(), soon, 1, 7); err != nil {
 			t.Fatal(err)
 		}
