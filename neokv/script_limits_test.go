@@ -3,6 +3,7 @@ package neokv
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -110,6 +111,67 @@ func TestBadScripts(t *testing.T) {
 	}
 	if now := held(); now > base+128<<20 {
 		t.Errorf("%d MiB are held, %d before", now>>20, base>>20)
+	}
+}
+
+// TestLongScriptsLetOthersIn: other connections' writes come between the scripts of a pipeline that take long.
+func TestLongScriptsLetOthersIn(t *testing.T) {
+	k := settings.Default()
+	k.Redis.ScriptSteps, k.Redis.LeaderlessWait = 200_000, time.Minute
+	c := start(t, Config{InMemory: true, NoSockets: true, Settings: &k})
+	r, other := clientAt(t, c, c.Addrs()[0]), clientAt(t, c, c.Addrs()[0])
+	key := keyAt(t, c, 1)
+	const scripts = 64
+	sha, err := r.ScriptLoad(t.Context(), // three quarters of the limit
+		"redis.call('rpush', KEYS[1], ARGV[1]) for i = 1, 70000 do local x = i end").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.EvalSha(t.Context(), sha, []string{key}, "long").Err(); err != redis.Nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := r.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+			for range scripts {
+				p.EvalSha(t.Context(), sha, []string{key}, "long")
+			}
+			return nil
+		})
+		if err == redis.Nil {
+			err = nil
+		}
+		done <- err
+	}()
+	for ended := false; !ended; {
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatal(err)
+			}
+			ended = true
+		default:
+			if err := other.RPush(t.Context(), key, "short").Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	all, err := r.LRange(t.Context(), key, 1, -1).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, last := slices.Index(all, "long"), len(all)
+	for last > 0 && all[last-1] == "short" {
+		last--
+	}
+	between := 0
+	for _, x := range all[first:last] {
+		if x == "short" {
+			between++
+		}
+	}
+	if n := last - first - between; n != scripts || between < 4 {
+		t.Errorf("%d writes of another connection are between %d scripts, want some between %d", between, n, scripts)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"neokv.dev/neokv/internal/engine"
@@ -356,7 +357,8 @@ func (h *scriptHost) call(args [][]byte, out *Reply, seed uint64) error {
 		few := min(len(argv), 2) // the others are words in any order
 		argv = slices.AppendSeq(argv[:few:few], maps.Values(maps.Collect(slices.All(argv[few:]))))
 	}
-	reply, ended := h.run(script, keys, argv, seed, out.Proto)
+	reply, ended := h.run(script.Script, keys, argv, seed, out.Proto)
+	script.ran(h.limits.Steps - max(0, int(h.state.Left().Steps)))
 	switch {
 	case h.err != nil:
 		return h.err
@@ -693,8 +695,8 @@ func BindAll(all *CommandTable) { allRows = all }
 // compiledScripts keeps scripts that have run at apply.
 type compiledScripts struct {
 	mu    sync.Mutex
-	all   map[string]*lua.Script // by text
-	bytes int                    // that they take
+	all   map[string]*ranScript // by text
+	bytes int                   // that they take
 }
 
 var compiled compiledScripts
@@ -704,27 +706,57 @@ const (
 	keptScriptBytes = 32 << 20 // a compiled script may be 20 times as long as its text
 )
 
+// ranScript is a script, and about the most steps that its runs have taken of late; 0 if it has not run.
+type ranScript struct {
+	*lua.Script
+	steps atomic.Int64
+}
+
+// ran notes how many steps a run has taken.
+func (s *ranScript) ran(steps int) {
+	before := s.steps.Load()
+	if now := max(int64(steps), before-before/64); now != before {
+		s.steps.Store(now)
+	}
+}
+
+// ScriptSteps estimates how many steps a script takes, at most limit: what its runs have taken of late, and a quarter of
+// the limit if it has not run.
+func ScriptSteps(text []byte, limit int) int {
+	compiled.mu.Lock()
+	s := compiled.all[string(text)]
+	compiled.mu.Unlock()
+	if s == nil {
+		return limit / 4
+	}
+	if steps := s.steps.Load(); steps > 0 {
+		return int(min(steps, int64(limit)))
+	}
+	return limit / 4
+}
+
 // script compiles a script, unless it is kept.
-func (c *compiledScripts) script(text []byte) (*lua.Script, error) {
+func (c *compiledScripts) script(text []byte) (*ranScript, error) {
 	c.mu.Lock()
 	s := c.all[string(text)]
 	c.mu.Unlock()
 	if s != nil {
 		return s, nil
 	}
-	s, err := lua.Compile(string(text))
+	made, err := lua.Compile(string(text))
 	if err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.all[s.Text] != nil {
+	if s = c.all[made.Text]; s != nil {
 		return s, nil
 	}
-	if c.all == nil || len(c.all) == keptScripts || c.bytes+s.Bytes() > keptScriptBytes {
-		c.all, c.bytes = map[string]*lua.Script{}, 0
+	if c.all == nil || len(c.all) == keptScripts || c.bytes+made.Bytes() > keptScriptBytes {
+		c.all, c.bytes = map[string]*ranScript{}, 0
 	}
-	c.all[s.Text] = s
-	c.bytes += s.Bytes()
+	s = &ranScript{Script: made}
+	c.all[made.Text] = s
+	c.bytes += made.Bytes()
 	return s, nil
 }

@@ -186,15 +186,23 @@ type scripts struct {
 	bytes  []byte // as in the trailer
 	texts  []scriptText
 	more   map[string]int // the indexes of the texts after the first fewTexts
+	steps  int            // that the scripts will take, about
 }
 
-// scriptText is a text, bytes[from:to]. source is where it was copied from: most calls of a script share their text.
+// scriptText is a text, bytes[from:to], of which each run will take so many steps, about. source is where it was copied
+// from: most calls of a script share their text.
 type scriptText struct {
 	from, to int
 	source   *byte
+	steps    int
 }
 
-const fewTexts = 16
+const (
+	fewTexts = 16
+	// maxScripts is how many scripts an entry has at most that take all steps that one may take. A region does nothing else
+	// while it applies an entry, and entries are formed before anybody knows what their scripts will take.
+	maxScripts = 4
+)
 
 // allow reports whether scripts with these limits may be in the entry, too.
 func (s *scripts) allow(limits redis.ScriptLimits) bool {
@@ -252,21 +260,22 @@ func (s *scripts) add(text []byte) int {
 		s.more[string(text)] = n
 	}
 	s.bytes = binary.AppendUvarint(s.bytes, uint64(len(text)))
-	s.texts = append(s.texts, scriptText{len(s.bytes), len(s.bytes) + len(text), first(text)})
+	s.texts = append(s.texts, scriptText{len(s.bytes), len(s.bytes) + len(text), first(text),
+		redis.ScriptSteps(text, s.limits.Steps)})
 	s.bytes = append(s.bytes, text...)
 	return n
 }
 
 // addAll adds the texts of a unit, each once, but for those that no entry has room for. It returns the sum of their lengths
-// in the calls, which do not take these bytes in the entry.
-func (s *scripts) addAll(calls []redis.Call) (inCalls int) {
+// in the calls, which do not take these bytes in the entry, and how many steps the unit will take, about.
+func (s *scripts) addAll(calls []redis.Call) (inCalls, steps int) {
 	for i := range calls {
 		if text := calls[i].ScriptText(); text != nil && len(s.bytes)+len(text) <= maxEntryBytes {
-			s.add(text)
+			steps += s.texts[s.add(text)].steps
 			inCalls += len(text)
 		}
 	}
-	return inCalls
+	return inCalls, min(steps, s.limits.Steps) // which the scripts of a group share
 }
 
 // cut removes the texts that were added when there were so many texts and bytes.
@@ -280,7 +289,7 @@ func (s *scripts) cut(texts, bytes int) {
 // reset empties the scripts for reuse.
 func (s *scripts) reset() {
 	clear(s.texts)
-	s.bytes, s.texts, s.more = s.bytes[:0], s.texts[:0], nil
+	s.bytes, s.texts, s.more, s.steps = s.bytes[:0], s.texts[:0], nil, 0
 	if cap(s.bytes) > keptScripts {
 		*s = scripts{}
 	}

@@ -197,8 +197,9 @@ func (x *proposer) claim(sequence uint64) *proposal {
 }
 
 // finish hands the outcome of a claimed proposal to its runs. A run that has calls left goes back to the front of the
-// queue, so that it is in the next proposal of this place. So do all runs, in their order, of an exact entry that was
-// applied too late: nothing of it has been applied. The caller must not touch the proposal afterwards.
+// queue, so that it is in the next proposal of this place; behind scripts it goes to the end, so that others have their turn
+// between scripts that take long. All runs of an exact entry that was applied too late go back to the front, in their
+// order: nothing of it has been applied. The caller must not touch the proposal afterwards.
 func (x *proposer) finish(b *proposal, err error) {
 	b.err = err
 	x.mu.Lock()
@@ -211,7 +212,7 @@ func (x *proposer) finish(b *proposal, err error) {
 		for _, part := range slices.Backward(b.parts) {
 			if !part.answered {
 				part.p.next = part.from
-				x.again(part.p)
+				x.again(part.p, true)
 			}
 		}
 		b.finished <- struct{}{}
@@ -227,19 +228,20 @@ func (x *proposer) finish(b *proposal, err error) {
 			p.finish(err)
 			continue
 		}
-		x.again(p)
+		x.again(p, len(b.scripts.bytes) == 0)
 	}
 	b.finished <- struct{}{}
 }
 
-// again puts a run that has calls left to the front of the queue.
-func (x *proposer) again(p *Pending) {
+// again puts a run that has calls left to the front of the queue, or to its end.
+func (x *proposer) again(p *Pending, front bool) {
 	x.mu.Lock()
 	serving, stopped := x.servingTerm.Load() != 0, x.stopped
 	if serving && !stopped {
-		x.queue = append(x.queue, nil)
-		copy(x.queue[1:], x.queue)
-		x.queue[0] = p
+		if x.queue = append(x.queue, p); front {
+			copy(x.queue[1:], x.queue)
+			x.queue[0] = p
+		}
 		x.expect(p.Deadline)
 	}
 	x.mu.Unlock()

@@ -183,10 +183,14 @@ func (x *proposer) form() *proposal {
 			// An empty run before a large unit travels without it: its readers must not share the unit's fate.
 			full := b.commands+len(calls) > x.o.Knobs.BatchMaxOps
 			texts, textBytes := len(b.scripts.texts), len(b.scripts.bytes)
+			steps := 0 // of the unit's scripts
 			if hasScript(calls) {
 				if b.scripts.allow(p.Run.ScriptLimits) {
 					b.scripts.limit(p.Run.ScriptLimits)
-					bytes -= b.scripts.addAll(calls)
+					inCalls := 0
+					inCalls, steps = b.scripts.addAll(calls)
+					bytes -= inCalls
+					full = full || b.scripts.steps+steps > maxScripts*b.scripts.limits.Steps
 				} else {
 					full = true
 				}
@@ -208,6 +212,7 @@ func (x *proposer) form() *proposal {
 					b.looksUnblind = b.looksUnblind || calls[i].LooksUp(keys.AllSlots)
 				}
 			}
+			b.scripts.steps += steps
 			b.commands += len(calls)
 			p.next += len(calls)
 			if b.tooLarge != nil {

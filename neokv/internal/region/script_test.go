@@ -32,7 +32,7 @@ func TestScriptsInEntries(t *testing.T) {
 		entry = s.appendCall(entry, &calls[i])
 	}
 	size := len(s.bytes)
-	if n := s.addAll(calls); n != 2*len(long)+len("return 2") || len(s.bytes) != size {
+	if n, _ := s.addAll(calls); n != 2*len(long)+len("return 2") || len(s.bytes) != size {
 		t.Errorf("%d bytes of texts are in the calls, and %d in the entry, before %d", n, len(s.bytes), size)
 	}
 	many := make([]redis.Call, 100)
