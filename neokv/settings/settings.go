@@ -82,7 +82,7 @@ type RedisKnobs struct {
 
 	ScriptSteps int   `key:"script_steps" min:"1000" max:"1000000000" help:"instructions of one script; memory, and what its calls read and write, count, too; beyond, the script is ended and what it wrote undone"`
 	ScriptBytes Bytes `key:"script_bytes" min:"64KiB" max:"1GiB" help:"bytes of strings and tables that one script makes, replies to its calls included, also of those that it no longer uses; beyond, the script is ended and undone"`
-	ScriptCalls int   `key:"script_calls" min:"1" max:"10000000" help:"commands that one script calls; beyond, the script is ended and undone"`
+	ScriptCalls int   `key:"script_calls" min:"1" max:"10000000" help:"commands that one script calls, for what they change takes memory on each store, up to some 450 bytes for each; beyond, the script is ended and undone"`
 
 	RequirePass   string `key:"requirepass" secret:"true" help:"password that clients give with AUTH, empty for none; a cluster needs one to listen beyond loopback"`
 	AdvertiseIP   string `key:"advertise_ip" help:"host that clients are sent to, empty for the address listened on"`

@@ -16,7 +16,7 @@ import (
 )
 
 // Version names this interpreter. It changes whenever a run may come out differently, be it by one counted instruction.
-const Version = 1
+const Version = 2
 
 // Flags of a script's first line: #!lua flags=no-writes,allow-stale.
 type Flags uint8

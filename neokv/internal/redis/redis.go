@@ -120,18 +120,33 @@ type Call struct {
 
 // Writes returns an upper bound of the bytes that a write adds to a batch. argBytes is the length of all its arguments.
 // Each element that the arguments name is stored with the whole key. Each string that Restores counts may be as long as
-// a record holds. Anything else that a call writes is bounded by touchedBytes, or written ahead of the batch.
+// a record holds. Anything else that a call writes is bounded by touchedBytes, or written ahead of the batch. A bound of
+// up to fewBytes may be many times what WritesAtMost says: it does not look for the keys.
 func (c *Call) Writes(argBytes int) int {
-	const each = 64 // bytes of a storage key besides the user's key and the element
 	if c.Command == nil {
 		return argBytes
 	}
-	restored := 0
-	if c.Command.Restores != nil {
-		restored = c.Command.Restores(c.Args) * pieceBytes
-	}
-	if most := 2*argBytes + len(c.Args)*(each+2*argBytes) + restored; most <= fewBytes {
+	if most := 2*argBytes + len(c.Args)*(storageKeyBytes+2*argBytes) + c.restored(); most <= fewBytes {
 		return most
+	}
+	return c.WritesAtMost(argBytes)
+}
+
+// storageKeyBytes is how many bytes a storage key has besides the user's key and the element.
+const storageKeyBytes = 64
+
+// restored is how many bytes of strings a call may store again.
+func (c *Call) restored() int {
+	if c.Command.Restores == nil {
+		return 0
+	}
+	return c.Command.Restores(c.Args) * pieceBytes
+}
+
+// WritesAtMost is the bound of Writes, as close as the arguments tell.
+func (c *Call) WritesAtMost(argBytes int) int {
+	if c.Command == nil {
+		return argBytes
 	}
 	var room [8]int
 	places := c.Command.AppendKeys(room[:0], c.Args)
@@ -141,7 +156,7 @@ func (c *Call) Writes(argBytes int) int {
 			key = max(key, len(c.Args[p]))
 		}
 	}
-	return 2*argBytes + len(c.Args)*each + (len(c.Args)-1-len(places))*2*key + restored
+	return 2*argBytes + len(c.Args)*storageKeyBytes + (len(c.Args)-1-len(places))*2*key + c.restored()
 }
 
 // LongestName is the length of the longest argument of a write that becomes a part of a storage key: a key, or a field

@@ -598,6 +598,12 @@ func (h *scriptHost) runRow(row *Command, args [][]byte, out *Reply) {
 
 // skips reports whether a call of a command may go over elements in order.
 func (c *Command) skips() bool {
+	switch c.Name {
+	case "renamenx":
+		return true
+	case "del", "mset", "msetnx", "psetex", "set", "setex": // what was there before is left to the reclaimer
+		return false
+	}
 	return c.Iterates() || c.Write != nil && (c.Flags&FlagFast == 0 || strings.HasPrefix(c.Name, "zpop"))
 }
 

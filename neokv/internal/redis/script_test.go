@@ -181,6 +181,25 @@ func TestEndedScripts(t *testing.T) {
 	}
 }
 
+// TestScriptsThatEmptyQueues: what a script costs grows with what it does, and not with what it has deleted before.
+func TestScriptsThatEmptyQueues(t *testing.T) {
+	const jobs = 4000
+	d := newRegion(t)
+	for i := range jobs {
+		d.must(2, "hset", fmt.Sprint("job", i), "data", strings.Repeat("x", 500), "status", "queued")
+		d.must(2, "rpush", "queue", fmt.Sprint(i))
+	}
+	got := d.must(2, "eval", `local count = 0 while true do local id = redis.call('lpop', KEYS[1]) if not id then return count end
+		redis.call('del', 'job' .. id) redis.call('del', 'job' .. id .. ':dependents') count = count + 1 end`, "1", "queue")
+	if got.String() != fmt.Sprint(jobs) {
+		t.Errorf("a queue of %d jobs is emptied: %v", jobs, got)
+	}
+	text := "local v = ('x'):rep(1024) for i = 1, ARGV[1] do redis.call('set', KEYS[1] .. i, v) end return 'done'"
+	if got := d.must(2, "eval", text, "1", "k", fmt.Sprint(jobs)).String(); !strings.Contains(got, "done") {
+		t.Errorf("%d strings are set: %s", jobs, got)
+	}
+}
+
 // TestVersionsOfEndedScripts: what an ended script has written ahead of its batch does not come back in a collection
 // that is made later.
 func TestVersionsOfEndedScripts(t *testing.T) {

@@ -19,11 +19,9 @@ func tooLarge(unit []redis.Call, bytes int) error {
 	if entry := entryHeaderBytes + bytes; entry > maxEntryBytes {
 		return fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, entry, maxEntryBytes)
 	}
-	writes := 0
-	for i := range unit {
-		if c := &unit[i]; c.Command == nil || c.Command.Write != nil {
-			writes += c.Writes(callBytes(c) - len(c.ScriptText())) // the text is in the entry alone
-		}
+	writes := writtenBytes(unit, (*redis.Call).Writes)
+	if writes > redis.MaxWrittenBytes && len(unit) > 1 {
+		writes = writtenBytes(unit, (*redis.Call).WritesAtMost)
 	}
 	if writes > redis.MaxWrittenBytes {
 		return fmt.Errorf("%w: it may write %d bytes at once, at most %d", ErrTooLarge, writes, redis.MaxWrittenBytes)
@@ -37,6 +35,16 @@ func tooLarge(unit []redis.Call, bytes int) error {
 		}
 	}
 	return nil
+}
+
+// writtenBytes bounds what the calls of a unit write together.
+func writtenBytes(unit []redis.Call, of func(c *redis.Call, argBytes int) int) (n int) {
+	for i := range unit {
+		if c := &unit[i]; c.Command == nil || c.Command.Write != nil {
+			n += of(c, callBytes(c)-len(c.ScriptText())) // the text of a script is in the entry alone
+		}
+	}
+	return n
 }
 
 // Pending is a run of writes on its way through Raft. The caller fills Run and Deadline, calls Propose, then Wait.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -318,6 +319,40 @@ func TestTooLarge(t *testing.T) {
 	r.proposer.recycle(b)
 	if b := r.proposer.form(); b == nil || b.commands != 1 || b.tooLarge != nil {
 		t.Errorf("proposal behind it: %+v; want the other run's command", b)
+	}
+}
+
+// TestManyCallsOfUnit: what a unit of many calls may write is bounded as closely as for one call. These are the calls by
+// which rq puts 20,000 jobs into a queue.
+func TestManyCallsOfUnit(t *testing.T) {
+	var unit []redis.Call
+	add := func(words ...string) {
+		unit = append(unit, redis.Call{Command: redis.Lookup([]byte(words[0])), Args: call(words...).Args})
+	}
+	for i := range 20_000 {
+		job := fmt.Sprintf("rq:job:j20000-%d", i)
+		fields := []string{"hset", job, "data", strings.Repeat("x", 45)}
+		for _, name := range []string{"created_at", "success_callback_name", "failure_callback_name", "started_at", "ended_at",
+			"last_heartbeat", "worker_name", "origin", "description", "enqueued_at", "timeout", "status"} {
+			fields = append(fields, name, "2026-11-26T15:52:44.256274Z")
+		}
+		add("hset", job, "status", "queued")
+		add(fields...)
+		add("persist", job)
+		add("rpush", "rq:queue:big", fmt.Sprint("j20000-", i))
+	}
+	bytes := 0
+	for i := range unit {
+		bytes += callBytes(&unit[i])
+	}
+	if err := tooLarge(unit, bytes); err != nil {
+		t.Errorf("%d calls of %d bytes: %v", len(unit), bytes, err)
+	}
+	for len(unit) < 1_000_000 {
+		unit = append(unit, unit[:80_000]...)
+	}
+	if err := tooLarge(unit, maxEntryBytes/2); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("%d calls: %v", len(unit), err)
 	}
 }
 

@@ -80,7 +80,7 @@ func TestScriptsInEntries(t *testing.T) {
 		}
 		i++
 	}
-	for _, b := range []string{"\x09", "\x01", "\x01\x80", "\x01\x01\x02\x03\x09return"} {
+	for _, b := range []string{"\x09", "\x02", "\x02\x80", "\x02\x01\x02\x03\x09return"} {
 		if texts, _, err := parseScripts([]byte(b), nil); err == nil {
 			t.Errorf("parseScripts(%q) = %q", b, texts)
 		}
