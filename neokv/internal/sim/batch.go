@@ -13,11 +13,11 @@ import (
 	"sync"
 )
 
-// simBatch runs seeds of a plan in child processes, one per core: a panic of any goroutine ends a process. The program
-// calls Child.
+// simBatch runs seeds of a plan in child processes: a panic of any goroutine ends a process. The program calls Child.
 type simBatch struct {
-	job  // all seeds; children get parts of it
-	plan plan
+	job     // all seeds; children get parts of it
+	plan    plan
+	workers int // processes at once
 	// stop reports whether no more seeds are to be begun, after a report; nil for never. It runs for one report at a
 	// time.
 	stop func(simReport) bool
@@ -36,7 +36,7 @@ type simBatch struct {
 
 func newBatch(j job) (*simBatch, error) {
 	p, err := j.parse()
-	return &simBatch{job: j, plan: p}, err
+	return &simBatch{job: j, plan: p, workers: runtime.NumCPU()}, err
 }
 
 // share scales a floor for 100 s of virtual time to so many runs of the batch.
@@ -47,7 +47,7 @@ func (b *simBatch) share(n, runs int) int {
 // run runs the seeds of the job. An error says what kept it from that; what the seeds have shown is in b.
 func (b *simBatch) run(ctx context.Context) error {
 	var wg sync.WaitGroup
-	for range min(b.Count, runtime.NumCPU()) {
+	for range min(b.Count, b.workers) {
 		wg.Go(func() {
 			for {
 				part := b.take()
@@ -73,7 +73,7 @@ func (b *simBatch) take() (part job) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	most := 3
-	if b.stop != nil {
+	if b.stop != nil && b.workers > 1 { // the others' seeds shall be near, since they are run to their end
 		most = 1
 	}
 	part = b.job
@@ -94,11 +94,18 @@ func (b *simBatch) giveUp(err error) {
 	}
 }
 
+// over reports whether no more seeds are to be begun.
+func (b *simBatch) over() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.stopped
+}
+
 // child runs a part of the job in a child process. If a seed ends the process, another one goes on with the next seed.
 func (b *simBatch) child(ctx context.Context, part job) error {
-	for part.Count > 0 {
+	for part.Count > 0 && !b.over() {
 		last, out, err := b.process(ctx, part)
-		if last != nil && last.Ended && last.Run == part.Count-1 && err == nil {
+		if last != nil && last.Ended && (last.Run == part.Count-1 && err == nil || b.over()) {
 			return nil
 		}
 		if ctx.Err() != nil { // which has killed the process
@@ -114,7 +121,8 @@ func (b *simBatch) child(ctx context.Context, part job) error {
 	return nil
 }
 
-// process is one child process. It adds up the reports, and returns the last one and what else the child printed.
+// process is one child process. It adds up the reports, and returns the last one and what else the child printed. It
+// ends the child between two seeds if no more are to be begun.
 func (b *simBatch) process(ctx context.Context, part job) (last *simReport, out []byte, err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -152,6 +160,10 @@ func (b *simBatch) process(ctx context.Context, part job) (last *simReport, out 
 		}
 		if last.Ended {
 			b.add(*last)
+			if b.over() && last.Run < part.Count-1 {
+				cmd.Process.Kill()
+				break
+			}
 		}
 	}
 	err = cmd.Wait()

@@ -3,6 +3,7 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,12 @@ const shortened = 100
 // runBatch runs n seeds of a plan without a mistake, and fails the test for each seed that fails.
 func runBatch(t *testing.T, plan string, first uint64, n int, length time.Duration) *simBatch {
 	t.Helper()
+	return runBatchBy(t, runtime.NumCPU(), plan, first, n, length)
+}
+
+// runBatchBy is runBatch with so many processes at once.
+func runBatchBy(t *testing.T, workers int, plan string, first uint64, n int, length time.Duration) *simBatch {
+	t.Helper()
 	if testing.Short() {
 		n = (n + shortened - 1) / shortened
 	}
@@ -21,6 +28,7 @@ func runBatch(t *testing.T, plan string, first uint64, n int, length time.Durati
 	if err != nil {
 		t.Fatal(err)
 	}
+	b.workers = workers
 	b.judge(t)
 	return b
 }
@@ -87,8 +95,9 @@ func (b *simBatch) missing() (short []string) {
 }
 
 // findPlanted runs seeds of a plan with its mistake until one shows it, as many as the plan says at most. If none does,
-// it runs as many others: there are some 50 plans, so a search that fails by chance is not rare enough.
-func findPlanted(t *testing.T, plan string, length time.Duration) {
+// it runs as many others: there are some 50 plans, so a search that fails by chance is not rare enough. With more than
+// one process at once, seeds are run to their end that nobody needs any more.
+func findPlanted(t *testing.T, workers int, plan string, length time.Duration) {
 	t.Helper()
 	// The histories are of no use to anybody.
 	p, err := planOf(plan)
@@ -102,7 +111,7 @@ func findPlanted(t *testing.T, plan string, length time.Duration) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.stop = b.shows
+	b.stop, b.workers = b.shows, workers
 	for range 2 {
 		b.Count += b.plan.bound // run goes on with the seeds behind those that it has run
 		if err := b.run(t.Context()); err != nil {

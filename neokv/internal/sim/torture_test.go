@@ -18,7 +18,10 @@ func TestTorturePlanted(t *testing.T) {
 	notShort(t)
 	for _, p := range plans {
 		if p.drawn != nil && p.mistake.plant != nil && p.bound <= 100 {
-			t.Run(p.mistake.name, func(t *testing.T) { findPlanted(t, p.name, 20*time.Second) })
+			t.Run(p.mistake.name, func(t *testing.T) {
+				t.Parallel()
+				findPlanted(t, 1, p.name, 20*time.Second)
+			})
 		}
 	}
 }

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"flag"
+	"runtime"
 	"testing"
 	"time"
 )
@@ -32,7 +33,7 @@ func TestVirtual(t *testing.T) {
 		j.Mistake = p.mistake.name
 	}
 	if *simSeed == 0 {
-		findPlanted(t, *simPlan, *simVirtual)
+		findPlanted(t, runtime.NumCPU(), *simPlan, *simVirtual)
 		return
 	}
 	start := time.Now()
