@@ -369,7 +369,10 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 			m.state.LastVersion = 0
 		}
 	}
-	m.state.TermTag = max(m.state.TermTag, h.term)
+	if h.term > m.state.TermTag {
+		m.state.TermTag = h.term
+		m.proposer.outrun(h.term)
+	}
 	m.state.TimeMS = max(m.state.TimeMS, h.timeMS)
 	if b != nil {
 		if c := m.clock.Load(); c == nil || c.term < h.term { // the first of this replica's entries in its term

@@ -140,7 +140,8 @@ type proposal struct {
 	watches   []*Watch // of its transactions, in their order; with any the entry is exact
 	markBytes int      // a bound of the length of their marks
 	scripts   scripts
-	claimed   bool // a goroutine has undertaken to finish it
+	term      uint64 // in which it was sent, 0 before that; guarded by the proposer's mutex
+	claimed   bool   // a goroutine has undertaken to finish it
 	// looks says that one of the commands looks something up in any case; looksUnblind, that one does if its slot may
 	// hold a collection.
 	looks, looksUnblind bool

@@ -25,8 +25,9 @@ import (
 // Invariants:
 //
 //   - A Pending is in queue, in exactly one open proposal, or answered.
-//   - A proposal is open until it is finished. One goroutine claims it, and that one finishes it: apply, the transport
-//     that has dropped the entry, the end of the replica, or the goroutine that drives its place.
+//   - A proposal is open until it is finished. One goroutine claims it, and that one finishes it: apply, at the
+//     entry or at a later term's first one, the transport that has dropped the entry, the end of the replica, or the
+//     goroutine that drives its place.
 //   - A place is given up, and a proposal used again, only after it is finished.
 //
 // Raft checks its deadlines in the goroutine that also waits for the disk, and apply has no deadlines. So a timer of
@@ -260,6 +261,9 @@ func (x *proposer) send(b *proposal, term uint64, timeout time.Duration) (*drago
 	if timeout < x.o.Knobs.RTT {
 		return nil, ErrDeadline
 	}
+	x.mu.Lock()
+	b.term = term
+	x.mu.Unlock()
 	ahead := x.seal(b, term)
 	if !x.hosted.enter() {
 		return nil, ErrStopped
@@ -569,6 +573,26 @@ func (x *proposer) dropped(entries []pb.Entry) {
 			continue
 		}
 		if b := x.claim(h.sequence); b != nil {
+			b.returned <- struct{}{}
+			x.finish(b, ErrNotLeader)
+		}
+	}
+}
+
+// outrun finishes the proposals of earlier terms when apply meets the first entry of a term: their entries have no
+// effect from there on, if they are in the log at all. A leader that was replaced may have lost them, and nobody would
+// hear of them again.
+func (x *proposer) outrun(term uint64) {
+	x.mu.Lock()
+	var outrun []uint64
+	for s, b := range x.open {
+		if b.term != 0 && b.term < term {
+			outrun = append(outrun, s)
+		}
+	}
+	x.mu.Unlock()
+	for _, s := range outrun {
+		if b := x.claim(s); b != nil {
 			b.returned <- struct{}{}
 			x.finish(b, ErrNotLeader)
 		}

@@ -17,7 +17,9 @@ import (
 
 	"github.com/lni/dragonboat/v4"
 	pb "github.com/lni/dragonboat/v4/raftpb"
+	sm "github.com/lni/dragonboat/v4/statemachine"
 
+	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/settings"
 )
@@ -243,6 +245,42 @@ func pending(n int, size int) *Pending {
 		p.Run.Calls = append(p.Run.Calls, call("SET", "k", string(make([]byte, size))))
 	}
 	return p
+}
+
+// TestOutrun: when the first entry of a term is applied, the proposals that were sent in earlier ones are answered. A
+// leader that was replaced may have lost their entries; such a run waited until its deadline, and had an unknown outcome.
+func TestOutrun(t *testing.T) {
+	r := openStill(t, disk.Mem())
+	defer r.close(t)
+	var all []*Pending
+	for _, term := range []uint64{2, 3, 0, 2} { // 0: not sent yet
+		p, b := pending(1, 1), newProposal()
+		b.parts, b.term = []stretch{{p: p, to: 1}}, term
+		p.next = 1
+		r.proposer.mu.Lock()
+		r.proposer.register(b)
+		r.proposer.mu.Unlock()
+		all = append(all, p)
+	}
+	apply := func(index uint64, want ...bool) {
+		if _, err := r.machine.Update([]sm.Entry{entryOf(index)}); err != nil { // of term 3
+			t.Fatal(err)
+		}
+		for i, p := range all {
+			select {
+			case <-p.done:
+				if !want[i] || p.Err != ErrNotLeader {
+					t.Errorf("entry %d: proposal %d is answered: %v", index, i, p.Err)
+				}
+			default:
+				if want[i] {
+					t.Errorf("entry %d: proposal %d is not answered", index, i)
+				}
+			}
+		}
+	}
+	apply(1, true, false, false, true)
+	apply(2, false, false, false, false)
 }
 
 func TestFormFillsProposals(t *testing.T) {
