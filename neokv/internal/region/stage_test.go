@@ -186,11 +186,19 @@ func TestStages(t *testing.T) {
 	if err := checkStages(t, seed, 8, Mistakes{}); err != nil {
 		t.Errorf("seed %d: %v", seed, err)
 	}
-	if err := checkStages(t, seed, 1000, Mistakes{LostMarks: true}); err == nil {
+	found := func(m Mistakes) bool {
+		for log := range uint64(10) { // some logs have no unit where it matters
+			if checkStages(t, seed+log, 30, m) != nil {
+				return true
+			}
+		}
+		return false
+	}
+	if !found(Mistakes{LostMarks: true}) {
 		t.Errorf("seed %d: replicas that lose the bits of marks hold the same", seed)
 	}
 	for _, m := range []redis.ScriptMistakes{{KeptWrites: true}, {Chance: true}, {Capacity: true}, {MapOrder: true}} {
-		if err := checkStages(t, seed, 1000, Mistakes{Scripts: m}); err == nil {
+		if !found(Mistakes{Scripts: m}) {
 			t.Errorf("seed %d: replicas of which one has the mistake %+v hold the same", seed, m)
 		}
 	}
