@@ -180,7 +180,8 @@ func TestLongScriptInTransaction(t *testing.T) {
 	c := start(t, Config{InMemory: true, NoSockets: true})
 	r := clientAt(t, c, c.Addrs()[0])
 	key := keyAt(t, c, 1)
-	sha, err := r.ScriptLoad(t.Context(), "return redis.call('incr', KEYS[1]) --"+strings.Repeat("x", 1<<20-100)).Result()
+	text := "return redis.call('incr', KEYS[1]) --" + strings.Repeat("x", 1<<20-100)
+	sha, err := r.ScriptLoad(t.Context(), text).Result()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -120,8 +120,8 @@ type Call struct {
 
 // Writes returns an upper bound of the bytes that a write adds to a batch. argBytes is the length of all its arguments.
 // Each element that the arguments name is stored with the whole key. Each string that Restores counts may be as long as
-// a record holds. Anything else that a call writes is bounded by touchedBytes, or written ahead of the batch. A bound of
-// up to fewBytes may be many times what WritesAtMost says: it does not look for the keys.
+// a record holds. Anything else that a call writes is bounded by touchedBytes, or written ahead of the batch. A bound
+// of up to fewBytes may be many times what WritesAtMost says: it does not look for the keys.
 func (c *Call) Writes(argBytes int) int {
 	if c.Command == nil {
 		return argBytes
@@ -192,8 +192,8 @@ type Run struct {
 	Groups  []Group
 	Dropped []Drop
 	Out     Reply // the replies one after the other
-	// Protocols, if there are any, say in which version of the protocol replies are: HELLO inside a transaction changes it.
-	// They are ascending; the first is for all calls before the second.
+	// Protocols, if there are any, say in which version of the protocol replies are: HELLO inside a transaction changes
+	// it. They are ascending; the first is for all calls before the second.
 	Protocols []Protocol
 	// Limit, if it is not 0, ends a run of reads early: no call begins when the replies have that many bytes.
 	Limit int

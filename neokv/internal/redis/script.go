@@ -726,8 +726,8 @@ func (s *ranScript) ran(steps int) {
 	}
 }
 
-// ScriptSteps estimates how many steps a script takes, at most limit: what its runs have taken of late, and a quarter of
-// the limit if it has not run.
+// ScriptSteps estimates how many steps a script takes, at most limit: what its runs have taken of late, and a quarter
+// of the limit if it has not run.
 func ScriptSteps(text []byte, limit int) int {
 	compiled.mu.Lock()
 	s := compiled.all[string(text)]

@@ -189,8 +189,9 @@ func TestScriptsThatEmptyQueues(t *testing.T) {
 		d.must(2, "hset", fmt.Sprint("job", i), "data", strings.Repeat("x", 500), "status", "queued")
 		d.must(2, "rpush", "queue", fmt.Sprint(i))
 	}
-	got := d.must(2, "eval", `local count = 0 while true do local id = redis.call('lpop', KEYS[1]) if not id then return count end
-		redis.call('del', 'job' .. id) redis.call('del', 'job' .. id .. ':dependents') count = count + 1 end`, "1", "queue")
+	got := d.must(2, "eval", `local count = 0 while true do local id = redis.call('lpop', KEYS[1])
+		if not id then return count end redis.call('del', 'job' .. id) redis.call('del', 'job' .. id .. ':dependents')
+		count = count + 1 end`, "1", "queue")
 	if got.String() != fmt.Sprint(jobs) {
 		t.Errorf("a queue of %d jobs is emptied: %v", jobs, got)
 	}

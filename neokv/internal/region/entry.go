@@ -199,8 +199,8 @@ type scriptText struct {
 
 const (
 	fewTexts = 16
-	// maxScripts is how many scripts an entry has at most that take all steps that one may take. A region does nothing else
-	// while it applies an entry, and entries are formed before anybody knows what their scripts will take.
+	// maxScripts is how many scripts an entry has at most that take all steps that one may take. A region does nothing
+	// else while it applies an entry, and entries are formed before anybody knows what their scripts will take.
 	maxScripts = 4
 )
 
@@ -266,8 +266,8 @@ func (s *scripts) add(text []byte) int {
 	return n
 }
 
-// addAll adds the texts of a unit, each once, but for those that no entry has room for. It returns the sum of their lengths
-// in the calls, which do not take these bytes in the entry, and how many steps the unit will take, about.
+// addAll adds the texts of a unit, each once, but for those that no entry has room for. It returns the sum of their
+// lengths in the calls, which do not take these bytes in the entry, and how many steps the unit will take, about.
 func (s *scripts) addAll(calls []redis.Call) (inCalls, steps int) {
 	for i := range calls {
 		if text := calls[i].ScriptText(); text != nil && len(s.bytes)+len(text) <= maxEntryBytes {

@@ -206,9 +206,9 @@ func (x *proposer) claim(sequence uint64) *proposal {
 }
 
 // finish hands the outcome of a claimed proposal to its runs. A run that has calls left goes back to the front of the
-// queue, so that it is in the next proposal of this place; behind scripts it goes to the end, so that others have their turn
-// between scripts that take long. All runs of an exact entry that was applied too late go back to the front, in their
-// order: nothing of it has been applied. The caller must not touch the proposal afterwards.
+// queue, so that it is in the next proposal of this place; behind scripts it goes to the end, so that others have their
+// turn between scripts that take long. All runs of an exact entry that was applied too late go back to the front, in
+// their order: nothing of it has been applied. The caller must not touch the proposal afterwards.
 func (x *proposer) finish(b *proposal, err error) {
 	b.err = err
 	x.mu.Lock()

@@ -360,8 +360,8 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// TestManyCallsOfUnit: what a unit of many calls may write is bounded as closely as for one call. These are the calls by
-// which rq puts 20,000 jobs into a queue.
+// TestManyCallsOfUnit: what a unit of many calls may write is bounded as closely as for one call. These are the calls
+// by which rq puts 20,000 jobs into a queue.
 func TestManyCallsOfUnit(t *testing.T) {
 	var unit []redis.Call
 	add := func(words ...string) {
@@ -370,8 +370,8 @@ func TestManyCallsOfUnit(t *testing.T) {
 	for i := range 20_000 {
 		job := fmt.Sprintf("rq:job:j20000-%d", i)
 		fields := []string{"hset", job, "data", strings.Repeat("x", 45)}
-		for _, name := range []string{"created_at", "success_callback_name", "failure_callback_name", "started_at", "ended_at",
-			"last_heartbeat", "worker_name", "origin", "description", "enqueued_at", "timeout", "status"} {
+		for _, name := range []string{"created_at", "success_callback_name", "failure_callback_name", "started_at",
+			"ended_at", "last_heartbeat", "worker_name", "origin", "description", "enqueued_at", "timeout", "status"} {
 			fields = append(fields, name, "2026-11-26T15:52:44.256274Z")
 		}
 		add("hset", job, "status", "queued")

@@ -91,7 +91,8 @@ func runAuth(c *conn, args [][]byte) {
 	c.out.OK()
 }
 
-// rightPassword reports whether the password is right. The only user is default. While no password is set, any is right.
+// rightPassword reports whether the password is right. The only user is default. While no password is set, any is
+// right.
 func (c *conn) rightPassword(user, password []byte) bool {
 	want := *c.s.limits.password.Load()
 	if string(user) != "default" {
@@ -122,8 +123,8 @@ func runHello(c *conn, args [][]byte) {
 		"mode", c.s.mode(), "role", "master", "modules", func() { c.out.Array(0) })
 }
 
-// hello looks at the arguments of HELLO and returns the version of the protocol that it asks for, 0 for none, or the error.
-// With act set it does what AUTH and SETNAME say, up to the first option that is wrong.
+// hello looks at the arguments of HELLO and returns the version of the protocol that it asks for, 0 for none, or the
+// error. With act set it does what AUTH and SETNAME say, up to the first option that is wrong.
 func (c *conn) hello(args [][]byte, act bool) (version int, wrong string) {
 	if len(args) > 1 {
 		n, ok := redis.ParseInt(args[1])

@@ -225,8 +225,8 @@ func (e *executor) loadScript(text []byte, stay bool) (x *lua.Script, why string
 	return x, ""
 }
 
-// aheadScripts is how the commands of a transaction will change which scripts are loaded, up to one of these commands. At
-// EXEC the server makes calls of all of them before any has run.
+// aheadScripts is how the commands of a transaction will change which scripts are loaded, up to one of these commands.
+// At EXEC the server makes calls of all of them before any has run.
 type aheadScripts struct {
 	on      bool
 	flushed bool                   // no other scripts are loaded
@@ -242,8 +242,8 @@ func (a *aheadScripts) add(x *lua.Script) {
 	a.bytes += x.Bytes()
 }
 
-// readyInside makes calls of the queued commands of a transaction, or has their replies ready. It returns false if clients
-// may not hold so much memory.
+// readyInside makes calls of the queued commands of a transaction, or has their replies ready. It returns false if
+// clients may not hold so much memory.
 func (c *conn) readyInside(cmds []command) bool {
 	e := &c.exec
 	e.ahead = aheadScripts{on: true}
