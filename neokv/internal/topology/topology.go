@@ -84,8 +84,11 @@ func Cover(ranges []SlotRange) (owner []int32) {
 		return s
 	}
 	for i, r := range ranges {
-		for s := find(uint16(r.First)); s <= uint16(r.Last); s = find(s) {
-			owner[s], free[s] = int32(i), s+1
+		last := uint16(r.Last)
+		for s := find(uint16(r.First)); s <= last; s = find(s) {
+			for ; s <= last && free[s] == s; s++ {
+				owner[s], free[s] = int32(i), last+1
+			}
 		}
 	}
 	return owner
