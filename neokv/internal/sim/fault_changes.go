@@ -26,7 +26,7 @@ func killFrozen(s *sim, random *rand.Rand) { s.killInMerges(random, "freeze") }
 // the leader moves, the wider region is split again where it was merged, and the logs are cut, so that the store gets
 // the region as a snapshot.
 func (s *sim) killInMerges(random *rand.Rand, step string) {
-	for s.sleep(time.Duration(100+random.IntN(700)) * time.Millisecond) {
+	for s.sleep(time.Duration(50+random.IntN(200)) * time.Millisecond) {
 		slots := topology.SplitEvenly(simRegions)[random.IntN(simRegions)]
 		at := slots.First + topology.Slot(slots.Count()/2)
 		s.splitAt(at)
@@ -58,7 +58,7 @@ func (s *sim) killInMerges(random *rand.Rand, step string) {
 			s.change(fault.Fault{Verb: fault.Transfer, Region: int(left.ID), To: int(to[random.IntN(len(to))].ID())})
 		}
 		s.splitAt(at)
-		s.sleep(time.Duration(random.IntN(1000)) * time.Millisecond)
+		s.sleep(time.Duration(random.IntN(400)) * time.Millisecond)
 		for _, n := range s.others(victim) {
 			cutLog(n, left.ID, uint64(random.IntN(10)))
 		}
