@@ -69,9 +69,9 @@ func (s *sim) lose(t *testing.T, n seam.StorePlace) {
 	s.untilElected(t, n)
 }
 
-// steadyWriters write to all regions until stop, which returns how long the longest write took. A write that fails is
-// an error of the test.
-func (s *sim) steadyWriters(t *testing.T) (stop func() (longest time.Duration)) {
+// steadyWriters write to all regions, each of them every so often, until stop, which returns how long the longest write
+// took. A write that fails is an error of the test.
+func (s *sim) steadyWriters(t *testing.T, every time.Duration) (stop func() (longest time.Duration)) {
 	over := make(chan struct{})
 	var clients sync.WaitGroup
 	longest := make([]time.Duration, 2*simRegions)
@@ -83,7 +83,7 @@ func (s *sim) steadyWriters(t *testing.T) (stop func() (longest time.Duration)) 
 				select {
 				case <-over:
 					return
-				case <-time.After(5 * time.Millisecond):
+				case <-time.After(every):
 				}
 				began := time.Now()
 				ok, err := c.do(set, s.key('r', i%simRegions), "v")
@@ -156,7 +156,7 @@ func TestLeadersReturn(t *testing.T) {
 		for _, n := range s.nodes {
 			s.lose(t, n)
 			began := time.Now()
-			stop := s.steadyWriters(t)
+			stop := s.steadyWriters(t, 25*time.Millisecond)
 			for time.Since(began) < leaderReturn-2*time.Second {
 				if now := s.leaders(); slices.Contains(now[:], n.ID()) {
 					t.Fatalf("leaders %s after the loss of store %d: %d", time.Since(began), n.ID(), now)
@@ -253,7 +253,7 @@ func TestLeadersStay(t *testing.T) {
 			s.lose(t, home)
 			stop := func() time.Duration { return 0 }
 			if busy {
-				stop = s.steadyWriters(t)
+				stop = s.steadyWriters(t, 25*time.Millisecond)
 			}
 			watch := s.handovers()
 			s.do("disk 1 hang")
@@ -284,7 +284,7 @@ func TestLeadersStay(t *testing.T) {
 		s.hold(lost, func(m *pb.Message) bool {
 			return m.Type == pb.Replicate && len(m.Entries) > 0 && m.To == 1 && m.ShardID == 1
 		})
-		stop := s.steadyWriters(t)
+		stop := s.steadyWriters(t, 25*time.Millisecond)
 		time.Sleep(long)
 		if longest := stop(); longest >= s.electionTime() {
 			t.Errorf("a write took %s; want less than an election, %s", longest, s.electionTime())

@@ -196,7 +196,7 @@ func TestHungLeaderOfMeta(t *testing.T) {
 			regions := s.nodes[0].Store().Table().Regions
 			return !slices.ContainsFunc(regions, func(r route.LedRegion) bool { return r.Leader <= 1 })
 		})
-		stop := s.steadyWriters(t)
+		stop := s.steadyWriters(t, 25*time.Millisecond)
 		time.Sleep(20 * time.Second)
 		if longest := stop(); longest >= s.electionTime() {
 			t.Errorf("a write took %s; want less than an election, %s", longest, s.electionTime())

@@ -26,7 +26,7 @@ func TestFullDisks(t *testing.T) {
 		full := fault.Drive{Free: 400 << 10}
 		s.config.Settings = k // for serves
 
-		stop := s.steadyWriters(t)
+		stop := s.steadyWriters(t, 5*time.Millisecond)
 		disk(1, full)
 		s.untilElected(t, s.nodes[0])
 		until(t, "lag of the full store", func() bool { return status(1).Lag > 100 })
@@ -81,7 +81,7 @@ func TestFullDisks(t *testing.T) {
 // wait out: none fails, and clients hardly notice.
 func TestShortOfFiles(t *testing.T) {
 	inBubbleWith(t, simSettings(), seam.Hooks{}, func(t *testing.T, s *sim, _ *caller) {
-		stop := s.steadyWriters(t)
+		stop := s.steadyWriters(t, 5*time.Millisecond)
 		for range 50 {
 			for store := range s.nodes {
 				s.fail(s.inject(t.Context(), fault.Fault{Verb: fault.Disk, Stores: []int{store + 1},
