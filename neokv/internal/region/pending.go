@@ -205,6 +205,26 @@ func (x *proposer) claim(sequence uint64) *proposal {
 	return b
 }
 
+// outrun finishes the proposals of earlier terms when apply meets the first entry of a term: their entries have no
+// effect from there on, if they are in the log at all. A leader that was replaced may have lost them, and nobody would
+// hear of them again.
+func (x *proposer) outrun(term uint64) {
+	x.mu.Lock()
+	var outrun []uint64
+	for s, b := range x.open {
+		if b.term != 0 && b.term < term {
+			outrun = append(outrun, s)
+		}
+	}
+	x.mu.Unlock()
+	for _, s := range outrun {
+		if b := x.claim(s); b != nil {
+			b.returned <- struct{}{}
+			x.finish(b, ErrNotLeader)
+		}
+	}
+}
+
 // finish hands the outcome of a claimed proposal to its runs. A run that has calls left goes back to the front of the
 // queue, so that it is in the next proposal of this place; behind scripts it goes to the end, so that others have their
 // turn between scripts that take long. All runs of an exact entry that was applied too late go back to the front, in

@@ -579,26 +579,6 @@ func (x *proposer) dropped(entries []pb.Entry) {
 	}
 }
 
-// outrun finishes the proposals of earlier terms when apply meets the first entry of a term: their entries have no
-// effect from there on, if they are in the log at all. A leader that was replaced may have lost them, and nobody would
-// hear of them again.
-func (x *proposer) outrun(term uint64) {
-	x.mu.Lock()
-	var outrun []uint64
-	for s, b := range x.open {
-		if b.term != 0 && b.term < term {
-			outrun = append(outrun, s)
-		}
-	}
-	x.mu.Unlock()
-	for _, s := range outrun {
-		if b := x.claim(s); b != nil {
-			b.returned <- struct{}{}
-			x.finish(b, ErrNotLeader)
-		}
-	}
-}
-
 // disown finishes the proposals that apply has not seen, after a snapshot was installed: apply never sees an entry that
 // the snapshot contains.
 func (x *proposer) disown() {
