@@ -26,10 +26,10 @@ import (
 //     What round trips alone cost stands beside both, as five-pings and two-pings;
 //   - eval: EVAL that sets one key, against plain: SET; 16 at once.
 //
-// A fair comparison runs them in turn, for a short time each:
+// A fair comparison runs them in turn:
 //
 //	go test -c -o path.test ./neokv
-//	for i in $(seq 12); do ./path.test -test.run '^$' -test.bench BenchmarkTransaction -test.benchtime 300ms; done
+//	for i in $(seq 12); do ./path.test -test.run '^$' -test.bench BenchmarkTransaction -test.benchtime 20000x; done
 func BenchmarkTransaction(b *testing.B) {
 	const tags, clients = pathKeys / 10, 50
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(8, runtime.GOMAXPROCS(0)))) // as in the program

@@ -91,9 +91,9 @@ var coresLeft struct {
 
 // leaveCore takes one core less than there are for a run of closed loops to one server on this machine, unless the
 // environment sets GOMAXPROCS, until back is called. Threads of the generator on the one core of a redis-server slow
-// it down. On two cores, 50 clients, GET of 100,000 keys, six rounds in turn beside redis-benchmark, medians (ranges):
-// without pipelines 1.15x (0.94-1.25), with two Ps 0.89x (0.77-0.97); in pipelines of 16 0.97x (0.88-1.24) and 0.95x
-// (0.58-1.37). A NeoKV, which has more threads, takes 5 % less from one P.
+// it down. On two cores, 50 clients, GET of 100,000 keys, nine rounds in turn beside redis-benchmark, medians (ranges):
+// without pipelines 1.06x (0.98-1.27), with two Ps 0.89x (0.77-0.97); in pipelines of 16 0.97x (0.93-1.04). A NeoKV,
+// which has more threads, takes 5 % less from one P.
 func leaveCore() (back func()) {
 	if os.Getenv("GOMAXPROCS") != "" {
 		return func() {}
