@@ -107,6 +107,7 @@ func newEnder(t *testing.T) *ender {
 	}
 	t.Logf("again: go test ./neokv -run TestEveryCallEnds -stops.seed=%d -stops.all=%v", seed, *stopsAll)
 	x := &ender{T: t, Rand: rand.New(rand.NewPCG(seed, 0))}
+	t.Cleanup(x.close)
 	x.calls = forms.Generator{Rand: x.Rand, Tag: "{t}", Slot: 15891, Size: 20_000}
 	if *stopsAll {
 		x.calls.Size = 60_000
@@ -151,7 +152,12 @@ func (x *ender) fresh() *Cluster {
 		return x.c
 	}
 	x.close()
-	x.c, x.dirty = start(x.T, Config{From: x.image, NoSockets: true, Settings: patient()}), false
+	// Not by start: its clean-up would hold each cluster, with the data of its stores, until the end of the test.
+	c, err := Start(x.Context(), Config{From: x.image, NoSockets: true, Settings: patient()})
+	if err != nil {
+		x.Fatal(err)
+	}
+	x.c, x.dirty = c, false
 	for x.c.Leader("{t}") == 0 {
 		time.Sleep(time.Millisecond)
 	}
