@@ -24,7 +24,7 @@ func runRemoveExpired(w *Writer, args [][]byte, out *Reply) error {
 		if err != nil {
 			return err
 		}
-		if !rec.stored || !w.expired(rec.ExpireMS) {
+		if !rec.stored || !w.Expired(rec.ExpireMS) {
 			continue
 		}
 		if err := w.remove(key, &rec); err != nil {
@@ -36,8 +36,8 @@ func runRemoveExpired(w *Writer, args [][]byte, out *Reply) error {
 	return nil
 }
 
-// expired reports whether a record with this expire time has expired as of this entry.
-func (w *Writer) expired(expireMS uint64) bool { return expireMS != 0 && expireMS <= w.State.TimeMS }
+// Expired reports whether a record with this expire time has expired as of this entry.
+func (w *Writer) Expired(expireMS uint64) bool { return expireMS != 0 && expireMS <= w.State.TimeMS }
 
 // LookupInternal finds the command of a call that may be in the log although Lookup does not find it: one that regions
 // propose to themselves, by its exact name, or one of Own that writes. It returns nil if there is none.

@@ -35,6 +35,3 @@ func (r *Run) GroupAt(call int) int {
 	}
 	return at
 }
-
-// Expired reports whether a time in Unix ms, 0 for never, has come as of the present entry.
-func (w *Writer) Expired(ms uint64) bool { return w.expired(ms) }

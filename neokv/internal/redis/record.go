@@ -148,7 +148,7 @@ func (w *Writer) find(slot topology.Slot, key []byte, get func([]byte) ([]byte, 
 
 // judge completes a record.
 func (w *Writer) judge(rec record) record {
-	rec.live = rec.stored && !rec.empty() && !w.expired(rec.ExpireMS)
+	rec.live = rec.stored && !rec.empty() && !w.Expired(rec.ExpireMS)
 	return rec
 }
 

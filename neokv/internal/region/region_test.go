@@ -73,8 +73,10 @@ func TestEntryRoundTrip(t *testing.T) {
 func TestEntryRefusesGarbage(t *testing.T) {
 	for _, x := range []struct{ name, entry, want string }{
 		{"short", "\x0aabc", "decode entry: 4 bytes, want at least 49"},
-		{"format", string(append([]byte{16}, make([]byte, 60)...)), "decode entry: format 16, want one of [10 11 14 15]"},
-		{"an older one", string(append([]byte{9}, make([]byte, 60)...)), "decode entry: format 9, want one of [10 11 14 15]"},
+		{"format", string(append([]byte{16}, make([]byte, 60)...)),
+			"decode entry: format 16, want one of [10 11 14 15]"},
+		{"an older one", string(append([]byte{9}, make([]byte, 60)...)),
+			"decode entry: format 9, want one of [10 11 14 15]"},
 		{"an older one with marks", string(append([]byte{12}, make([]byte, 80)...)),
 			"decode entry: format 12, want one of [10 11 14 15]"},
 		{"empty", "", "decode entry: 0 bytes, want at least 49"},
@@ -248,7 +250,8 @@ func pending(n int, size int) *Pending {
 }
 
 // TestOutrun: when the first entry of a term is applied, the proposals that were sent in earlier ones are answered. A
-// leader that was replaced may have lost their entries; such a run waited until its deadline, and had an unknown outcome.
+// leader that was replaced may have lost their entries. Such a run waited until its deadline, and had an unknown
+// outcome.
 func TestOutrun(t *testing.T) {
 	r := openStill(t, disk.Mem())
 	defer r.close(t)

@@ -29,7 +29,7 @@ type Watch struct {
 	term      uint64 // in which the replica serves
 	keys      []string
 	places    []int  // where the keys are in their lists of the table; guarded by the table's mutex
-	seen      []seen // the keys as the client may have seen them; guarded by the table's mutex until Replica.Watch returns
+	seen      []seen // what the client may have seen; guarded by the table's mutex until Replica.Watch returns
 	markBytes int    // a bound of what appendMarks appends
 	closed    bool   // it is not in the table; guarded by the table's mutex
 	dirty     atomic.Bool
@@ -75,8 +75,8 @@ func WatchBytes(keys [][]byte) int {
 	return watchBytes(len(keys), n)
 }
 
-// watchBytes: of a key there is a string, which is its bytes and 16 more, 24 bytes of seen and place, and an entry of the map, of
-// which up to half are empty, with a slice of watchers.
+// watchBytes: of a key there is a string, which is its bytes and 16 more, 24 bytes of seen and place, and an entry of
+// the map, of which up to half are empty, with a slice of watchers.
 func watchBytes(keys, bytes int) int { return 128 + bytes + keys*216 }
 
 // Watch begins to watch keys at this replica, which must lead. The keys were routed by bounds of a version, 0 for any.
