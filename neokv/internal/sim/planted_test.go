@@ -18,7 +18,7 @@ func TestPlanted(t *testing.T) {
 			t.Parallel()
 			findPlanted(t, 1, p.name, virtual)
 			if p.special() { // TestVirtual and others run more seeds of the other plans, TestExplore fresh ones of all
-				runBatchBy(t, 1, p.name, 1, min(p.bound, 5), virtual)
+				runBatchBy(t, 1, p.name, 1, min(p.bound, 3), virtual)
 			}
 		})
 	}
