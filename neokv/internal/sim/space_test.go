@@ -26,7 +26,8 @@ func TestFullDisks(t *testing.T) {
 		full := fault.Drive{Free: 400 << 10}
 		s.config.Settings = k // for serves
 
-		stop := s.steadyWriters(t, 5*time.Millisecond)
+		// Few writes, so that one which waits for something is not helped by the next.
+		stop := s.steadyWriters(t, 25*time.Millisecond)
 		disk(1, full)
 		s.untilElected(t, s.nodes[0])
 		until(t, "lag of the full store", func() bool { return status(1).Lag > 100 })

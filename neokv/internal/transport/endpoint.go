@@ -48,6 +48,8 @@ type Endpoint struct {
 	raftMu sync.RWMutex
 	raft   *raftTransport
 
+	breakers atomic.Pointer[breakers] // of the NodeHost
+
 	batches, messages, withheld, returned, lost, delivered, rested atomic.Int64
 }
 
@@ -396,12 +398,29 @@ func cutOff(from, to topology.StoreID) error {
 	return fmt.Errorf("%s to %s: %w", from.RaftAddress(), to.RaftAddress(), errCut)
 }
 
+// afterRefusal is how long a snapshot that was refused takes at least. Dragonboat begins the next one soon after, and
+// has a piece of memory of some MiB for each, which few of its workers send at once.
+const afterRefusal = 250 * time.Millisecond
+
 // sendChunk hands a chunk of a snapshot over and returns when the receiver has taken it.
 func (e *Endpoint) sendChunk(c *connection, chunk pb.Chunk) error {
 	e.filter.stir(topology.RegionID(chunk.ShardID), time.Now())
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
 	defer context.AfterFunc(e.alive, cancel)()
+	err := e.passChunk(ctx, c, chunk)
+	if err != nil {
+		pause := time.NewTimer(afterRefusal)
+		defer pause.Stop()
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+		}
+	}
+	return err
+}
+
+func (e *Endpoint) passChunk(ctx context.Context, c *connection, chunk pb.Chunk) error {
 	c.l.link.travel(ctx, len(chunk.Data))
 	switch {
 	case e.ctx.Err() != nil:

@@ -22,6 +22,8 @@ type linkEnd struct {
 	held   queue        // by Hold: not yet judged
 	wire   queue        // judged, on its way or before a paused store
 	late   queue        // sent once more, or late
+
+	reliable sync.Once // see neverTrip
 }
 
 func (e *Endpoint) line(to topology.StoreID) *linkEnd {

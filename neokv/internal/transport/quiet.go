@@ -179,13 +179,21 @@ func (x *inboxes) of(node any) (replica uint64, queue inbox) {
 }
 
 // Attach tells the endpoint of the NodeHost whose transport it is, and begins to tick the NodeHost's replicas. It fails
-// only if this version of dragonboat has no inboxes.
+// only if this version of dragonboat has no inboxes, or no breakers.
 func (e *Endpoint) Attach(host *dragonboat.NodeHost) error {
 	x, err := newInboxes(host)
-	if err == nil && e.join() {
+	if err != nil {
+		return err
+	}
+	breakers, err := breakersOf(host)
+	if err != nil {
+		return err
+	}
+	e.breakers.Store(&breakers)
+	if e.join() {
 		go e.tick(x)
 	}
-	return err
+	return nil
 }
 
 // tick ticks the replicas until the endpoint closes, also when it is silent: requests to Raft have time-outs.
