@@ -33,8 +33,8 @@ import (
 // Options says what to send where. The defaults of a load are those of the profile `default`. A caller gives everything
 // here, except where a comment says what a zero value stands for.
 type Options struct {
-	// Targets are addresses, host:port: some nodes of one Redis Cluster, or plain servers, over which the clients are
-	// spread. Bench asks them which of the two they are.
+	// Targets are addresses, host:port or unix:///path: some nodes of one Redis Cluster, or plain servers, over which the
+	// clients are spread. Bench asks them which of the two they are.
 	Targets []string
 	// Groups are the groups of clients that send at the same time, at least one.
 	Groups []GroupOptions
@@ -66,9 +66,9 @@ type Options struct {
 	// holds another value.
 	Verify bool
 
-	// Password is sent first on every connection; empty for none.
-	Password string
-	// Dial makes a connection; nil dials TCP.
+	// Login is how every connection begins.
+	Login Login
+	// Dial makes a connection; nil dials TCP, or the Unix socket that an address names.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 	// LeaveCore, unless it is nil, is called before closed loops go to one server at a loopback address, and what it
 	// returns when they have ended. It is to leave a core of this machine to that server, which may have one thread.
@@ -159,14 +159,6 @@ func (t Tick) String() string {
 	return b.String()
 }
 
-// CheckTarget says what is wrong with the address of a target, nil if nothing is.
-func CheckTarget(addr string) error {
-	if host, port, err := net.SplitHostPort(addr); err != nil || host == "" || port == "" {
-		return fmt.Errorf("target %q: want host:port", addr)
-	}
-	return nil
-}
-
 // usualTimeout is what a zero Timeout and DeadAfter stand for.
 const usualTimeout = 10 * time.Second
 
@@ -180,7 +172,7 @@ func (o Options) Check() error {
 // complete fills in zero values and reports everything that is wrong.
 func (o Options) complete() (Options, error) {
 	o.Timeout, o.DeadAfter = cmp.Or(o.Timeout, usualTimeout), cmp.Or(o.DeadAfter, usualTimeout)
-	o.Dial = dialer(o.Dial, o.Password)
+	o.Dial = dialer(o.Dial, o.Login)
 	if o.WarmupAuto {
 		o.Warmup = cmp.Or(o.Warmup, autoWarmup)
 	}
@@ -272,6 +264,9 @@ func (o *Options) isClosed() bool {
 
 // isLoopback reports whether an address is one of this machine alone.
 func isLoopback(addr string) bool {
+	if isUnix(addr) {
+		return true
+	}
 	host, _, _ := net.SplitHostPort(addr)
 	return host == "localhost" || net.ParseIP(host).IsLoopback()
 }

@@ -108,46 +108,6 @@ func discover(ctx context.Context, dial func(context.Context, string) (net.Conn,
 	return t, facts, nil
 }
 
-// dialer returns a function that makes connections as dial does, TCP if that is nil, and sends the password if there is
-// one.
-func dialer(dial func(context.Context, string) (net.Conn, error), password string) func(context.Context,
-	string) (net.Conn, error) {
-	if dial == nil {
-		dial = func(ctx context.Context, addr string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "tcp", addr)
-		}
-	}
-	if password == "" {
-		return dial
-	}
-	return func(ctx context.Context, addr string) (net.Conn, error) {
-		return authenticated(ctx, dial, addr, password)
-	}
-}
-
-// authenticated makes a connection and sends the password.
-func authenticated(ctx context.Context, dial func(context.Context, string) (net.Conn, error), addr,
-	password string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	nc, err := dial(ctx, addr)
-	if err != nil {
-		return nil, err
-	}
-	c := loadConn{epoch: time.Now(), timeout: askTimeout}
-	c.attach(nc)
-	stop := context.AfterFunc(ctx, func() { nc.Close() })
-	_, err = c.call("AUTH", password)
-	if !stop() && err == nil {
-		err = ctx.Err()
-	}
-	if err != nil {
-		nc.Close()
-		return nil, fmt.Errorf("AUTH: %w", err)
-	}
-	return nc, nil
-}
-
 // id returns the number of an address.
 func (t *target) id(addr string) nodeID {
 	t.mu.Lock()
@@ -288,7 +248,7 @@ func (t *target) askWithin(ctx context.Context, patience time.Duration, addr str
 
 // Ask sends one command to a server over a connection of its own, and returns the reply: nil, string, int64 or []any.
 func Ask(ctx context.Context, addr, password string, args ...string) (any, error) {
-	return (&target{dial: dialer(nil, password)}).ask(ctx, addr, args...)
+	return (&target{dial: dialer(nil, Login{Password: password})}).ask(ctx, addr, args...)
 }
 
 // settlePatience is how long a NeoKV may take to do what it has put off.
@@ -296,7 +256,7 @@ const settlePatience = 2 * time.Minute
 
 // Settle has a NeoKV do what it has put off: apply entries, write memtables, compact. addr is that of its proxy.
 func Settle(ctx context.Context, addr, password string) error {
-	_, err := (&target{dial: dialer(nil, password)}).askWithin(ctx, settlePatience, addr, "NEOKV", "SETTLE")
+	_, err := (&target{dial: dialer(nil, Login{Password: password})}).askWithin(ctx, settlePatience, addr, "NEOKV", "SETTLE")
 	return err
 }
 
@@ -313,7 +273,7 @@ func Counts(ctx context.Context, addr, password string) (map[string]int64, error
 // Fields asks a server and returns the lines `name:value` of its reply, as INFO and CLUSTER INFO have. Of a server that
 // does not know the command there are none.
 func Fields(ctx context.Context, addr, password string, args ...string) (map[string]string, error) {
-	return (&target{dial: dialer(nil, password)}).fields(ctx, addr, args...)
+	return (&target{dial: dialer(nil, Login{Password: password})}).fields(ctx, addr, args...)
 }
 
 // inForce reports whether a line of a NeoKV's INFO is about the whole cluster: its version, shape or settings.

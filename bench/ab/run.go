@@ -142,7 +142,7 @@ func (p *Plan) blocks(ctx context.Context, round int, sides []compare.Side) (blo
 func (p *Plan) send(ctx context.Context, round int, side compare.Side, target *children.Running) (compare.Block,
 	error) {
 	o := p.Load
-	o.Targets, o.Password = target.Addrs(), target.Password()
+	o.Targets, o.Login.Password = target.Addrs(), target.Password()
 	o.Seed += uint64(round)
 	release := func() (float64, error) { return 0, nil }
 	if p.Handicap > 0 && side == compare.SideB && round%2 == 1 {

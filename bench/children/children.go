@@ -225,7 +225,8 @@ func (e Existing) start(ctx context.Context, r *Running) error {
 			r.proxy = e.Addrs[0]
 			continue
 		}
-		if err := r.await(ctx, addr, func() error { return servesAll(ctx, addr, e.Password) }); err != nil {
+		serves := func() error { return bench.Serves(ctx, addr, bench.Login{Password: e.Password}) }
+		if err := r.await(ctx, addr, serves); err != nil {
 			return err
 		}
 	}

@@ -157,26 +157,13 @@ func (r *Running) join(ctx context.Context) error {
 	for i, addr := range r.addrs {
 		err := r.await(ctx, "join", func() error {
 			if i < Masters {
-				return servesAll(ctx, addr, "")
+				return bench.Serves(ctx, addr, bench.Login{})
 			}
-			return errors.Join(servesAll(ctx, addr, ""), follows(ctx, addr))
+			return errors.Join(bench.Serves(ctx, addr, bench.Login{}), follows(ctx, addr))
 		})
 		if err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// servesAll returns an error unless a node of a cluster knows that every slot is served, and by nodes that it has met.
-func servesAll(ctx context.Context, addr, password string) error {
-	fields, err := bench.Fields(ctx, addr, password, "CLUSTER", "INFO")
-	if err != nil {
-		return err
-	}
-	if fields["cluster_state"] != "ok" || fields["cluster_slots_ok"] != "16384" {
-		return fmt.Errorf("%s: state %s, %s of 16384 slots served", addr, fields["cluster_state"],
-			fields["cluster_slots_ok"])
 	}
 	return nil
 }

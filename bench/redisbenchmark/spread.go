@@ -68,7 +68,7 @@ func (c *comparing) spread(ctx context.Context, r *children.Running, s comparedS
 			Workload: path, Clients: c.Load.Clients, Pipeline: c.Load.Pipeline, Slots: slots,
 			Records: uint64(c.records()), Elements: elements, ValueSize: c.Load.ValueBytes,
 		}},
-		Duration: c.Spread, Warmup: c.Spread / 2, Seed: 1, Password: r.Password(),
+		Duration: c.Spread, Warmup: c.Spread / 2, Seed: 1, Login: bench.Login{Password: r.Password()},
 	})
 	switch {
 	case err != nil:

@@ -28,9 +28,11 @@ import (
 type benchFlags struct {
 	clusterFlags
 	outFlags
-	target string
+	targetFlags
+	target shownTargets
 	verify bool
 	plain  bool // lines of progress, also on a terminal
+	json   bool // the result as JSON, in place of the table
 	groups []string
 	replay string
 	speed  float64
@@ -66,7 +68,11 @@ schedule, and response time counts from there: --rate 20000, --rate 'poisson 200
 load of their own. --find-max searches the highest rate that holds an --slo and measures at it, --curve prints latencies
 at many rates. --replay sends recorded traffic. Standard output holds the result alone; its last line is the name of
 the result file. Progress goes to standard error: on a terminal as a live view, else in lines. Ctrl-C ends the run and
-keeps what was measured. A workload is one of these, which neokv workloads describes, or a YAML file of your own:
+keeps what was measured.
+
+` + targetHelp + `
+
+A workload is one of these, which neokv workloads describes, or a YAML file of your own:
 
 ` + workloadList(),
 		Example: `  neokv bench
@@ -79,15 +85,18 @@ keeps what was measured. A workload is one of these, which neokv workloads descr
   neokv bench --curve
   neokv bench --workload ycsb-d --verify
   neokv bench --replay monitor.txt --speed 2
-  neokv bench --target 127.0.0.1:7001,127.0.0.1:7002 --out target.jsonl`,
+  neokv bench --target 127.0.0.1:7001,127.0.0.1:7002 --out target.jsonl
+  neokv bench --target rediss://app@redis.example:6380 --cacert ca.pem --set-from password.txt`,
 		Args: noArgs,
 	}
 	flags := c.Flags()
-	flags.StringVar(&f.target, "target", "", "`host:port,...` of what to load, instead of booting a cluster")
+	flags.Var(&f.target, "target", "`target,...` to load, instead of booting a cluster")
+	f.targetFlags.register(flags, "--")
 	f.outFlags.register(flags, "result `file` (default neokv-<workload>-<UTC time>.jsonl in the current folder)")
 	flags.BoolVar(&f.verify, "verify", false,
 		"read back what was acknowledged when the load has ended; fail if something is lost")
 	flags.BoolVar(&f.plain, "plain", false, "show progress in lines, also on a terminal")
+	flags.BoolVar(&f.json, "json", false, "print the result as JSON in place of the table; with --runs one after the other")
 	flags.StringArrayVar(&f.groups, "group", nil, "more clients, `\"name=... rate=...\"`: "+groupForm+
 		"; what it leaves out is as the other flags say; may be repeated")
 	flags.StringVar(&f.pipelineSlots, "pipeline-slots", "spread",
@@ -144,7 +153,11 @@ func (f *benchFlags) run(c *cobra.Command, p process) (err error) {
 		return err
 	}
 	h, s, err := f.once(c, p, r, config, o, path)
-	if h.Format != 0 {
+	switch {
+	case h.Format == 0: // nothing was recorded
+	case f.json:
+		err = errors.Join(results.PrintJSON(p.stdout, jsonRun{path, h, s}), err)
+	default:
 		err = errors.Join(results.PrintTable(p.stdout, h, s), err)
 		fmt.Fprintln(p.stdout, path)
 	}
@@ -152,6 +165,13 @@ func (f *benchFlags) run(c *cobra.Command, p process) (err error) {
 		err = verdict(s)
 	}
 	return err
+}
+
+// jsonRun is what --json prints of a run.
+type jsonRun struct {
+	File    string          `json:"file"`
+	Header  results.Header  `json:"header"`
+	Summary results.Summary `json:"summary"`
 }
 
 // once boots a cluster, unless --target names a running one, and sends the load once. The header has no format if
@@ -168,7 +188,9 @@ func (f *benchFlags) once(c *cobra.Command, p process, r *profiles.Resolved, con
 			err = errors.Join(err, os.Remove(path))
 		}
 	}()
-	o.Password = cmp.Or(r.Load.Password, r.Redis.RequirePass)
+	if o.Targets == nil {
+		o.Login.Password = cmp.Or(r.Load.Password, r.Redis.RequirePass)
+	}
 	var cluster *neokv.Cluster // nil if the target runs already
 	if o.Targets == nil {
 		config.Seed = o.Seed
@@ -206,7 +228,11 @@ func (f *benchFlags) parse(c *cobra.Command, p process) (r *profiles.Resolved, c
 	} else {
 		wrong[1] = f.check(settings.Settings{Cluster: settings.ClusterKnobs{Stores: 1}})
 	}
-	targets, err := f.targets(c)
+	password := ""
+	if r != nil {
+		password = cmp.Or(r.Load.Password, r.Redis.RequirePass)
+	}
+	targets, login, err := f.targets(c, password)
 	if wrong[2] = err; f.runs < 1 || f.runs > maxRuns {
 		wrong[2] = errors.Join(err, &usageError{fmt.Sprintf("--runs %d: want 1 to %d", f.runs, maxRuns)})
 	}
@@ -219,7 +245,7 @@ func (f *benchFlags) parse(c *cobra.Command, p process) (r *profiles.Resolved, c
 				wrong[3] = &usageError{err.Error()}
 			}
 		}
-		o.Targets = targets
+		o.Targets, o.Login = targets, login
 	} else {
 		_, wrong[3] = f.options(c, profiles.LoadKnobs{})
 	}
@@ -302,13 +328,16 @@ func (f *benchFlags) repeat(c *cobra.Command, p process, r *profiles.Resolved, c
 		o.Seed += uint64(i)
 		h, s, err := f.once(c, p, r, config, o, path)
 		if h.Format != 0 {
+			if f.json {
+				err = errors.Join(err, results.PrintJSON(p.stdout, jsonRun{path, h, s}))
+			}
 			done = append(done, results.ResultFile{Name: path, Result: &results.Result{Header: h, Summary: &s}})
 		}
 		if failed = err; failed != nil {
 			break
 		}
 	}
-	if len(done) > 0 {
+	if len(done) > 0 && !f.json {
 		failed = errors.Join(failed, compare.PrintSpread(p.stdout, done))
 	}
 	broken := 0
@@ -324,12 +353,16 @@ func (f *benchFlags) repeat(c *cobra.Command, p process, r *profiles.Resolved, c
 		results.Plural(int64(len(done)), "run"))}
 }
 
-// targets returns the addresses of --target, nil without it. It refuses flags about a cluster to boot beside --target.
-func (f *benchFlags) targets(c *cobra.Command) ([]string, error) {
+// targets returns the addresses of --target and how connections to them begin, nil without it. It refuses flags about a
+// cluster to boot beside --target, and flags about a target without it.
+func (f *benchFlags) targets(c *cobra.Command, password string) ([]string, bench.Login, error) {
+	var wrong mistakes
 	if !c.Flags().Changed("target") {
-		return nil, nil
+		for _, name := range append(tlsFlags, "user", "tls") {
+			wrong.check(!c.Flags().Changed(name), "--%s is for --target", name)
+		}
+		return nil, bench.Login{}, errors.Join(wrong...)
 	}
-	var wrong []error
 	for _, name := range []string{"stores", "replicas", "regions", "bind", "port", "proxy-port", "dir", "mem",
 		"discard"} {
 		if c.Flags().Changed(name) {
@@ -345,14 +378,16 @@ func (f *benchFlags) targets(c *cobra.Command) ([]string, error) {
 				"--target takes a cluster that runs; --set %s is for one that is booted", name)})
 		}
 	}
-	addrs := strings.Split(f.target, ",")
-	for i, addr := range addrs {
-		addrs[i] = strings.TrimSpace(addr)
-		if err := bench.CheckTarget(addrs[i]); err != nil {
-			wrong = append(wrong, &usageError{"--" + err.Error()})
-		}
+	texts := strings.Split(string(f.target), ",")
+	for i := range texts {
+		texts[i] = strings.TrimSpace(texts[i])
 	}
-	return addrs, errors.Join(wrong...)
+	addrs, logins, err := f.read(texts, password)
+	wrong.add(err)
+	for _, l := range logins[1:] {
+		wrong.check(l == logins[0], "--target: want one user, one password and TLS for all or none")
+	}
+	return addrs, logins[0], errors.Join(wrong...)
 }
 
 // header returns the header of the result file, with what is in force when the load begins. For a booted cluster that

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"neokv.dev/bench"
 	"neokv.dev/neokv/torture"
 	"neokv.dev/workloads"
 )
@@ -92,7 +93,7 @@ neokv: --bind 1.2.3.4: want a loopback address such as 127.0.0.1 or ::1, or a pa
 neokv: --target takes a cluster that runs; --stores is for one that is booted
 neokv: --target takes a cluster that runs; --bind is for one that is booted
 neokv: --target takes a cluster that runs; --mem is for one that is booted
-neokv: --target "x:": want host:port`},
+neokv: --target "x:": want ` + bench.TargetForms},
 		{args: "serve --profile durable",
 			want: "neokv: engine.durable true: the data needs a folder that stays, not memory or a temporary one: " +
 				"want --dir"},
@@ -105,7 +106,7 @@ neokv: --target "x:": want host:port`},
 			want: "neokv: engine.wal_dir /w: write-ahead logs apart need a data folder that stays: want --dir"},
 		{args: "bench --target x:1 --mem",
 			want: "neokv: --target takes a cluster that runs; --mem is for one that is booted"},
-		{args: "bench --target :", want: `neokv: --target ":": want host:port`},
+		{args: "bench --target :", want: `neokv: --target ":": want ` + bench.TargetForms},
 		{args: "redis-benchmark -t set", want: "neokv: unknown shorthand flag: 't' in -t"},
 		{args: "redis-benchmark set -- -n 1",
 			want: `neokv: redis-benchmark: unexpected argument "set"; flags of redis-benchmark follow --`},
