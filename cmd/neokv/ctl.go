@@ -47,7 +47,8 @@ resume, restart, mend, or heal, which ends all.`,
 		Args: verbsOnly,
 		RunE: wantVerb,
 	}
-	c.PersistentFlags().StringVar(&f.control, "control", "", "`address` of the control port, as host:port or port")
+	c.PersistentFlags().StringVar(&f.control, "control", p.variable(controlVariable),
+		"`address` of the control port, as host:port or port; "+controlVariable+" in the environment says so, too")
 	c.AddCommand(ctlStatus(p, &f),
 		f.verb(p, "watch", "Keep the status on the screen until Ctrl-C", watchStatus),
 		f.verb(p, "faults", "Print the faults that are in force, as ctl takes them",
@@ -63,6 +64,9 @@ resume, restart, mend, or heal, which ends all.`,
 	}
 	return c
 }
+
+// controlVariable is a variable of the environment with the address of a control port. serve --exec sets it.
+const controlVariable = "NEOKVCTL_ADDR"
 
 // ctlFlags are the flags of all verbs of ctl.
 type ctlFlags struct{ control string }
@@ -148,14 +152,14 @@ func ctlDo(p process, f *ctlFlags, v fault.Verb) *cobra.Command {
 }
 
 func ctlStatus(p process, f *ctlFlags) *cobra.Command {
-	format := "table"
+	format, asJSON := "table", false
 	c := f.verb(p, "status", "Print stores, regions, leaders, how far replicas are behind, and faults",
 		func(ctx context.Context, p process, port *admin.Announcement) error {
 			status, err := port.Status(ctx)
 			if err != nil {
 				return err
 			}
-			if format == "json" {
+			if asJSON || format == "json" {
 				return results.PrintJSON(p.stdout, status)
 			}
 			printStatus(p.stdout, status, 0)
@@ -168,6 +172,7 @@ func ctlStatus(p process, f *ctlFlags) *cobra.Command {
 		return nil
 	}
 	c.Flags().StringVar(&format, "format", format, "`format`: table or json")
+	c.Flags().BoolVar(&asJSON, "json", false, "the same as --format json")
 	return c
 }
 

@@ -26,16 +26,31 @@ import (
 type screen struct {
 	*os.File
 	mu   sync.Mutex
-	view *live // nil without a live view
+	view *live     // nil without a live view
+	held io.Writer // gets what others write; nil where that goes to standard error
 }
 
 func (s *screen) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.held != nil {
+		return s.held.Write(b)
+	}
 	if s.view != nil && s.view.above(strings.TrimSuffix(escape(string(b), "\n\t"), "\n")) {
 		return len(b), nil
 	}
 	return printable{s.File}.Write(b)
+}
+
+// hold sends what others write to w, until release is called.
+func (s *screen) hold(w io.Writer) (release func()) {
+	set := func(w io.Writer) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.held = w
+	}
+	set(w)
+	return func() { set(nil) }
 }
 
 // show says which view is up.

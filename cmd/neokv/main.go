@@ -90,15 +90,21 @@ func run(ctx context.Context, p process, args []string) (status int) {
   neokv workloads show chat       what a workload sends
   neokv profiles show default     every setting, its value and where it comes from`,
 		Args:              verbsOnly,
-		RunE:              wantVerb,
 		PersistentPreRunE: noEmptyFlags,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
-		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+	}
+	version := root.Flags().Bool("version", false, "print the version and the commit")
+	root.RunE = func(c *cobra.Command, args []string) error {
+		if *version {
+			return printVersion(p.stdout)
+		}
+		return wantVerb(c, args)
 	}
 	root.AddCommand(serveCommand(p), benchCommand(p), abCommand(p), compareCommand(p), checkCommand(p),
 		resultsCommand(p), tuneCommand(p), tortureCommand(p), reportCommand(p), historyCommand(p),
-		redisBenchmarkCommand(p), profilesCommand(p), workloadsCommand(p), ctlCommand(p), versionCommand(p))
+		redisBenchmarkCommand(p), profilesCommand(p), workloadsCommand(p), ctlCommand(p), waitCommand(p),
+		versionCommand(p))
 	root.SetFlagErrorFunc(flagError)
 	root.SetIn(p.stdin)
 	root.SetOut(p.stdout)
@@ -112,8 +118,10 @@ func exitStatus(w io.Writer, err error) int {
 	if err == nil {
 		return statusDone
 	}
-	for line := range strings.Lines(strings.TrimSpace(err.Error()) + "\n") {
-		fmt.Fprint(w, "neokv: ", line)
+	if text := strings.TrimSpace(err.Error()); text != "" {
+		for line := range strings.Lines(text + "\n") {
+			fmt.Fprint(w, "neokv: ", line)
+		}
 	}
 	if own := (*statusError)(nil); errors.As(err, &own) {
 		return own.status

@@ -34,6 +34,7 @@ type hunt struct {
 	file string // of settings, outside of work
 	env  []string
 	seen map[string]bool // places that have the password
+	told bool            // processes are told the password in their environments, on purpose
 }
 
 func newHunt(t *testing.T) *hunt {
@@ -98,7 +99,9 @@ func (h *hunt) processes(of int, told bool) {
 			continue
 		}
 		h.search(fmt.Sprintf("cmdline of process %d in the family", i), arguments)
-		h.search(fmt.Sprintf("environ of process %d in the family", i), read(pid, "environ"))
+		if !h.told {
+			h.search(fmt.Sprintf("environ of process %d in the family", i), read(pid, "environ"))
+		}
 	}
 }
 
@@ -236,6 +239,31 @@ func TestNoVerbShowsPasswords(t *testing.T) {
 	h.want(statusInvalid, "", true, nil, append(rb, "--set", own)...)
 	h.want(statusDone, "", true, inEnv, "torture", "--seeds", "1", "--duration", "1s", "--log", "torture.jsonl")
 
+	// A target's URL.
+	for _, x := range []struct {
+		status int
+		args   []string
+	}{
+		{statusFailed, verb("bench", "--target", "redis://u:"+planted+"@127.0.0.1:1", "--out", "target.jsonl")},
+		{statusInvalid, verb("bench", "--target", "redis://u:"+planted+"@127.0.0.1:1/9")},
+		{statusInvalid, verb("bench", "--target", "redis://u:some,"+planted+"@127.0.0.1:1")},
+		{statusInvalid, verb("bench", "--target", "redis://:"+planted+",some@127.0.0.1:1")},
+		{statusInvalid, verb("bench", "--user", "v", "--target", "redis://u:"+planted+"@127.0.0.1:1")},
+		{statusFailed, []string{"wait", "--timeout", "0s", "rediss://:" + planted + "@127.0.0.1:1"}},
+		{statusInvalid, []string{"wait", "redis://u:" + planted + "@127.0.0.1:x"}},
+	} {
+		h.want(x.status, "", true, nil, x.args...)
+	}
+
+	// The command of serve --exec gets the password, in its environment alone.
+	h.settings(own)
+	h.told = true
+	told := h.want(1, "", false, nil, "serve", "--profile", "small", "--mem", "--set-from", h.file, "--exec", "--", "sh", "-c",
+		`sleep 0.2; test "$REDIS_PASSWORD" = `+strings.ToLower(planted[:4])+`; echo ${#REDIS_PASSWORD}; exit 1`)
+	if h.told = false; told != fmt.Sprintln(len(planted)) {
+		t.Errorf("serve --exec: the command has a password of %q bytes", told)
+	}
+
 	// What shows settings and files.
 	shown := h.want(statusDone, "", true, inEnv, "profiles", "show", "default", "--set", load)
 	if strings.Count(shown, "(set)") != 2 {
@@ -346,6 +374,10 @@ func TestServeShowsNoPassword(t *testing.T) {
 		"ctl split 1 5"} {
 		h.run("", false, nil, strings.Fields(args)...)
 	}
+	target := "redis://default:" + planted + "@127.0.0.1:" + ready[1]
+	h.want(statusDone, "", true, nil, strings.Fields("bench --workload set --records 100 --clients 2 --warmup 0s "+
+		"--duration 100ms --out t.jsonl --json --target "+target)...)
+	h.want(statusDone, "", true, nil, "wait", target, "redis://:"+planted+"@127.0.0.1:"+ready[3])
 	h.files()
 	c.Process.Signal(syscall.SIGQUIT)
 	c.Wait()

@@ -3,7 +3,9 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"maps"
+	"runtime"
 	"slices"
 	"text/tabwriter"
 
@@ -12,6 +14,13 @@ import (
 	"neokv.dev/neokv"
 	"neokv.dev/results"
 )
+
+// printVersion prints the version in a line.
+func printVersion(w io.Writer) error {
+	b := results.NewHeader().Build
+	_, err := fmt.Fprintf(w, "neokv %s, %s, %s %s/%s\n", neokv.Version, b, b.Go, runtime.GOOS, runtime.GOARCH)
+	return err
+}
 
 func versionCommand(p process) *cobra.Command {
 	return &cobra.Command{
