@@ -26,9 +26,7 @@ func (c *Cluster) start(ctx context.Context) error {
 	}
 	c.network = c.newNetwork(c.identity)
 	c.makeNodes()
-	if c.config.Hooks != nil {
-		c.config.Hooks.Cluster = inside{c}
-	}
+	c.hooks.Cluster = inside{c}
 	c.survey()
 	if err := c.openJournal(); err != nil {
 		return err

@@ -8,13 +8,14 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/server"
 	"neokv.dev/neokv/settings"
 )
 
 // open checks the configuration and opens the data folder. The cluster that it returns has not started. The error lists
 // all that is wrong with the configuration; the folder is opened only if nothing is.
-func open(config Config) (_ *Cluster, err error) {
+func open(config Config, hooks *seam.Hooks) (_ *Cluster, err error) {
 	s := settings.Default()
 	if config.Settings != nil {
 		s = *config.Settings
@@ -27,7 +28,7 @@ func open(config Config) (_ *Cluster, err error) {
 	}
 	var wrong []error
 	if config.From != nil {
-		if s, err = config.checkFrom(); err != nil {
+		if s, err = config.checkFrom(hooks); err != nil {
 			return nil, err
 		}
 		config.InMemory = true
@@ -41,12 +42,9 @@ func open(config Config) (_ *Cluster, err error) {
 		wrong = append(wrong, fmt.Errorf("folder %s: a cluster in memory has none", config.Dir))
 	}
 	c := &Cluster{
-		config: config, rand: rand.New(rand.NewPCG(config.Seed, 1)),
+		config: config, hooks: hooks, rand: rand.New(rand.NewPCG(config.Seed, 1)),
 		changing: make(chan struct{}, 1), closing: make(chan struct{}),
 		unknown: make(map[string]bool),
-	}
-	if config.Hooks != nil {
-		c.hooks = *config.Hooks
 	}
 	if config.From != nil {
 		c.advanced.Store(int64(config.From.advanced))

@@ -156,19 +156,20 @@ func TestFaultsInForce(t *testing.T) {
 // inMemoryAndOnDisk runs a test on a cluster in memory, in virtual time, and on one on disk, in real time, with ticks
 // that are short, since most of the time goes into elections. Clients reach it as directClient does.
 func inMemoryAndOnDisk(t *testing.T, name string, journal int64, test func(t *testing.T, c *Cluster)) {
-	config := Config{Stores: 3, Settings: small(), Hooks: new(seam.Hooks)}
+	config := Config{Stores: 3, Settings: small()}
+	hooks := &seam.Hooks{VirtualTime: true}
 	if journal > 0 {
-		config.Hooks.JournalBytes = func() int64 { return journal }
+		hooks.JournalBytes = func() int64 { return journal }
 	}
 	t.Run("memory"+name, func(t *testing.T) {
 		config := config
-		config.InMemory, config.NoSockets, config.Hooks.VirtualTime = true, true, true
-		synctest.Test(t, func(t *testing.T) { test(t, start(t, config)) })
+		config.InMemory, config.NoSockets = true, true
+		synctest.Test(t, func(t *testing.T) { test(t, startWith(t, config, hooks)) })
 	})
 	if journal == 0 {
 		return
 	}
-	config.Hooks = nil // the journal on disk has a length that follows from the settings
+	// Its journal has a length that follows from the settings, so there are no hooks.
 	config.Settings.Raft.RTT = 10 * time.Millisecond
 	t.Run("disk"+name, func(t *testing.T) {
 		config.Dir = t.TempDir()

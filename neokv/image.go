@@ -9,6 +9,7 @@ import (
 
 	"neokv.dev/neokv/fault"
 	"neokv.dev/neokv/internal/disk"
+	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/settings"
 )
 
@@ -70,7 +71,7 @@ func (n *storePlace) diskIsGood() bool {
 }
 
 // checkFrom returns the settings for a cluster that starts from an image, or an error if it cannot start so.
-func (config *Config) checkFrom() (settings.Settings, error) {
+func (config *Config) checkFrom(hooks *seam.Hooks) (settings.Settings, error) {
 	from := config.From
 	s := from.settings
 	if config.Settings != nil {
@@ -83,7 +84,7 @@ func (config *Config) checkFrom() (settings.Settings, error) {
 	switch {
 	case config.Dir != "":
 		return s, fmt.Errorf("folder %s: a cluster that starts from an image is in memory", config.Dir)
-	case config.Hooks != nil && config.Hooks.JournalBytes != nil:
+	case hooks.JournalBytes != nil:
 		return s, errors.New("a cluster that starts from an image has no journal")
 	case asked != have:
 		return s, fmt.Errorf("%d stores, %d replicas, %d regions: the image has %d, %d and %d",

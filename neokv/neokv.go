@@ -66,16 +66,13 @@ type Config struct {
 	// Progress, if not nil, is called once a second during a boot that takes longer, with what the boot waits for, and
 	// where the process has too few file descriptors, with the settings that Start has reduced.
 	Progress func(string)
-
-	// Hooks are for the tests of this module; other programs leave them nil.
-	Hooks *seam.Hooks
 }
 
 // Cluster is a running cluster. Its methods may run concurrently.
 type Cluster struct {
 	config   Config
 	settings settings.Settings
-	hooks    seam.Hooks
+	hooks    *seam.Hooks
 	folder   *folder // nil in memory
 	network  *transport.Network
 	nodes    []*storePlace
@@ -130,7 +127,7 @@ func Start(ctx context.Context, config Config) (*Cluster, error) {
 	}
 	LogRaft(io.Discard) // unless the program has called it
 	begin := time.Now()
-	c, err := open(config)
+	c, err := open(config, seam.Of(ctx))
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,7 @@ import (
 
 	"neokv.dev/neokv/fault"
 	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/settings"
 )
 
@@ -37,10 +38,16 @@ func small() *settings.Settings {
 // start boots a cluster, and closes it at the end of the test.
 func start(t *testing.T, c Config) *Cluster {
 	t.Helper()
+	return startWith(t, c, new(seam.Hooks))
+}
+
+// startWith is start with hooks.
+func startWith(t *testing.T, c Config, hooks *seam.Hooks) *Cluster {
+	t.Helper()
 	if c.Settings == nil {
 		c.Settings = small()
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(seam.With(t.Context(), hooks), 30*time.Second)
 	defer cancel()
 	cluster, err := Start(ctx, c)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/region"
+	"neokv.dev/neokv/internal/seam"
 )
 
 // TestStopTwice stops a store while another caller stops it already, and then the next store of the place. The race
@@ -95,7 +96,7 @@ func TestFailureBeforeInstall(t *testing.T) {
 		if strings.Contains(e.Text, "failed") {
 			told = append(told, e.Text)
 		}
-	}})
+	}}, new(seam.Hooks))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -236,8 +236,7 @@ func TestRestartAllSideBySide(t *testing.T) {
 		missing.Wait()
 		close(all)
 	}()
-	config := Config{InMemory: true, NoSockets: true, Settings: patient()}
-	config.Hooks = &seam.Hooks{Starting: func(topology.StoreID) {
+	hooks := &seam.Hooks{Starting: func(topology.StoreID) {
 		missing.Done()
 		select {
 		case <-all:
@@ -245,7 +244,7 @@ func TestRestartAllSideBySide(t *testing.T) {
 			t.Error("a store waits for the one before it")
 		}
 	}}
-	c := start(t, config)
+	c := startWith(t, Config{InMemory: true, NoSockets: true, Settings: patient()}, hooks)
 	if _, err := c.Inject(t.Context(), fault.MustParse("restart all")); err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +262,7 @@ func TestAllEndSideBySide(t *testing.T) {
 			held.Add(3)
 			var holds [3]sync.Once
 			config := Config{InMemory: true, NoSockets: true, Settings: patient()}
-			config.Hooks = &seam.Hooks{Region: region.Hooks{BeforeApply: func(id topology.StoreID, _ topology.RegionID,
+			hooks := &seam.Hooks{Region: region.Hooks{BeforeApply: func(id topology.StoreID, _ topology.RegionID,
 				_, _ uint64, entry []byte, _ error) {
 				if !bytes.Contains(entry, []byte("side by side")) {
 					return
@@ -279,7 +278,7 @@ func TestAllEndSideBySide(t *testing.T) {
 					}
 				})
 			}}}
-			c = start(t, config)
+			c = startWith(t, config, hooks)
 			conn, _ := connect(t, c, c.Addrs()[max(1, c.Leader("k"))-1], []any{"set", "k", "side by side"})
 			defer conn.Close()
 			held.Wait()
@@ -300,10 +299,10 @@ func TestEndsWhileProposing(t *testing.T) {
 	for range 3 {
 		proposing := make(chan struct{}, 1000)
 		config := Config{InMemory: true, NoSockets: true, Stores: 1, Replicas: 1, Regions: 1, Settings: patient()}
-		config.Hooks = &seam.Hooks{Region: region.Hooks{BeforePropose: func(topology.RegionID, uint64) {
+		hooks := &seam.Hooks{Region: region.Hooks{BeforePropose: func(topology.RegionID, uint64) {
 			proposing <- struct{}{}
 		}}}
-		c := start(t, config)
+		c := startWith(t, config, hooks)
 		for len(proposing) > 0 {
 			<-proposing
 		}
@@ -333,13 +332,13 @@ func TestLongWritesEnd(t *testing.T) {
 			applying := make(chan struct{})
 			var begun atomic.Int64 // how often the write has begun
 			config := Config{InMemory: true, NoSockets: true, Stores: 1, Replicas: 1, Regions: 1, Settings: patient()}
-			config.Hooks = &seam.Hooks{Region: region.Hooks{BeforeApply: func(_ topology.StoreID, _ topology.RegionID,
+			hooks := &seam.Hooks{Region: region.Hooks{BeforeApply: func(_ topology.StoreID, _ topology.RegionID,
 				_, _ uint64, entry []byte, _ error) {
 				if bytes.Contains(entry, []byte("sunionstore")) && begun.Add(1) == 1 {
 					close(applying)
 				}
 			}}}
-			c := start(t, config)
+			c := startWith(t, config, hooks)
 			set := []any{"sadd", "{t}set"}
 			for i := range members {
 				set = append(set, i)

@@ -1,11 +1,13 @@
 // Package seam is where the tests of this module take hold of a cluster from outside of package neokv.
 //
-// A test puts Hooks into neokv.Config. Their first half says which mistakes the cluster makes and which functions it
+// A test puts Hooks into the context of neokv.Start. Their first half says which mistakes the cluster makes and which functions it
 // calls at which points. Start fills in the second half, Cluster: with it the test looks into the stores. A program
 // that uses package neokv cannot name these types, so its clusters run without them.
 package seam
 
 import (
+	"context"
+
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/server"
@@ -33,6 +35,21 @@ type Hooks struct {
 
 	// Cluster is set by Start before it opens the first store.
 	Cluster Inside
+}
+
+type hooksKey struct{}
+
+// With returns a context with which neokv.Start gives the cluster these hooks.
+func With(ctx context.Context, h *Hooks) context.Context {
+	return context.WithValue(ctx, hooksKey{}, h)
+}
+
+// Of returns the hooks of a context, those that change nothing if it has none.
+func Of(ctx context.Context) *Hooks {
+	if h, ok := ctx.Value(hooksKey{}).(*Hooks); ok {
+		return h
+	}
+	return new(Hooks)
 }
 
 // Mistakes are those that a test plants in a cluster. None by default.

@@ -22,7 +22,13 @@ import (
 // start boots a cluster and closes it at the end of the test.
 func start(t *testing.T, c neokv.Config) *neokv.Cluster {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	return startWith(t, c, new(seam.Hooks))
+}
+
+// startWith is start with hooks.
+func startWith(t *testing.T, c neokv.Config, hooks *seam.Hooks) *neokv.Cluster {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(seam.With(t.Context(), hooks), 30*time.Second)
 	defer cancel()
 	cluster, err := neokv.Start(ctx, c)
 	if err != nil {
@@ -58,7 +64,7 @@ func inBubbleWith(t *testing.T, k *settings.Settings, hooks seam.Hooks, test fun
 			bounds: newBoundsSeen(), holds: newHeldTimes()}
 		s.starts = s.random(8)
 		s.hook(&hooks)
-		s.attach(start(t, neokv.Config{InMemory: true, NoSockets: true, Seed: 1, Settings: k, Hooks: &hooks}), &hooks)
+		s.attach(startWith(t, neokv.Config{InMemory: true, NoSockets: true, Seed: 1, Settings: k}, &hooks), &hooks)
 		c := s.newCaller(1)
 		defer c.close()
 		test(t, s, c)

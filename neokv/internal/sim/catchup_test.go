@@ -68,7 +68,7 @@ func TestCatchUp(t *testing.T) {
 			k.Cluster = settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: regions}
 			k.Raft.SnapshotEntries, k.Raft.CompactionOverhead = 100, 10
 			hooks := new(seam.Hooks)
-			c := start(t, neokv.Config{Dir: t.TempDir(), Settings: &k, Hooks: hooks})
+			c := startWith(t, neokv.Config{Dir: t.TempDir(), Settings: &k}, hooks)
 			nodes := hooks.Cluster.Nodes()
 			victim := nodes[2]
 

@@ -145,10 +145,11 @@ func TestScanOfLargeCollections(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	config := neokv.Config{Dir: t.TempDir(), Settings: simSettings(), Hooks: new(seam.Hooks)}
+	config := neokv.Config{Dir: t.TempDir(), Settings: simSettings()}
 	s := &sim{h: newHistory(io.Discard)}
 	open := func() {
-		s.attach(start(t, config), config.Hooks)
+		hooks := new(seam.Hooks)
+		s.attach(startWith(t, config, hooks), hooks)
 	}
 	open()
 	x := &scanner{t, func() (net.Conn, error) { return dialTCP(t.Context(), s.c.ProxyAddr()) }}

@@ -30,7 +30,7 @@ func TestSyncBeforeAcknowledgement(t *testing.T) {
 // countUnsynced returns how many writes were acknowledged before two of three stores had completed a sync.
 func countUnsynced(t *testing.T, hooks seam.Hooks, writes int) (lacking int) {
 	t.Helper()
-	c := start(t, neokv.Config{Dir: t.TempDir(), Settings: simSettings(), Hooks: &hooks})
+	c := startWith(t, neokv.Config{Dir: t.TempDir(), Settings: simSettings()}, &hooks)
 	user := &caller{h: newHistory(io.Discard), addrs: c.Addrs(), dial: dialTCP, random: rand.New(rand.NewPCG(1, 1))}
 	defer user.close()
 	var completed [3]atomic.Int64 // by store; a sync of the journal counts for each store that it served

@@ -41,7 +41,7 @@ func serveRole() {
 	if err == nil {
 		m.plant(&hooks.Mistakes)
 	}
-	c, err := neokv.Start(ctx, neokv.Config{Dir: os.Getenv(dirVariable), Settings: simSettings(), Hooks: hooks})
+	c, err := neokv.Start(seam.With(ctx, hooks), neokv.Config{Dir: os.Getenv(dirVariable), Settings: simSettings()})
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)

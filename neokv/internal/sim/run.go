@@ -230,7 +230,7 @@ func (s *sim) run(p plan, planted bool, d time.Duration) {
 	s.nextEpoch(0)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	s.config.Seed, s.config.Settings, s.config.Hooks = s.seed, simSettings(), hooks
+	s.config.Seed, s.config.Settings = s.seed, simSettings()
 	if p.tcp {
 		s.config.Settings.Raft.Transport = "tcp"
 	}
@@ -239,7 +239,7 @@ func (s *sim) run(p plan, planted bool, d time.Duration) {
 		s.fail(err)
 		return
 	}
-	c, err := neokv.Start(ctx, s.config)
+	c, err := neokv.Start(seam.With(ctx, hooks), s.config)
 	if err != nil {
 		s.fail(fmt.Errorf("boot: %w", err))
 		return
