@@ -153,8 +153,10 @@ func TestFaults(t *testing.T) {
 		}
 		end := ""
 		if f := (fault.Fault{Verb: v}); f.Lasts() {
-			end = strings.Replace("`"+f.End().String()+"`", " all", " STORES", 1)
-			end = strings.Replace(end, " all", " OTHERS", 1)
+			end = "`" + f.End().String() + "`"
+			for _, word := range strings.Fields(form)[1:] { // OTHERS, or COMMAND|all
+				end = strings.Replace(end, " all", " "+strings.TrimSuffix(word, "|all"), 1)
+			}
 		}
 		row(&b, "`"+form+"`", help, end)
 	}

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"neokv.dev/neokv/fault"
 	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/server"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -67,6 +69,7 @@ func actions() map[fault.Verb]actionRow {
 		fault.Clients:   {onEach((*storePlace).setClient), ofEach((*storePlace).badClient)},
 		fault.Split:     {(*Cluster).split, nil},
 		fault.Merge:     {(*Cluster).merge, nil},
+		fault.Fail:      {(*Cluster).refuse, (*Cluster).refusals},
 		fault.Heal:      {(*Cluster).heal, nil},
 	}
 }
@@ -124,9 +127,10 @@ func (c *Cluster) places(stores []int) (out []*storePlace) {
 
 // clusterFaults are the faults in force on the cluster as a whole. Those of links the network knows.
 type clusterFaults struct {
-	mu     sync.Mutex
-	matrix string   // whose delays the network has, "" for none; mu guards it
-	pins   sync.Map // the RegionIDs of regions whose leaders were moved on purpose, and stay
+	mu      sync.Mutex
+	refused []fault.Refusal // at the proxy port; mu guards it
+	matrix  string          // whose delays the network has, "" for none; mu guards it
+	pins    sync.Map        // the RegionIDs of regions whose leaders were moved on purpose, and stay
 }
 
 // storeFaults are the faults in force on a store. They outlive the store, but for a pause. mu of the place guards them.
@@ -134,6 +138,7 @@ type storeFaults struct {
 	process fault.Verb // stop, kill or pause; "" while the store runs
 	drive   fault.Drive
 	client  fault.Client
+	refused []fault.Refusal
 	ahead   atomic.Int64 // ns by which the store's clock is ahead; not guarded
 }
 
@@ -378,6 +383,61 @@ func (n *storePlace) setClient(f fault.Fault) {
 // badClient returns how the store's clients are disturbed.
 func (n *storePlace) badClient() fault.Fault {
 	return fault.Fault{Verb: fault.Clients, Client: n.faults.client}
+}
+
+// refuse lets stores refuse a command, or no longer. The proxy port refuses what all stores do by one fault, until a
+// store has another one of the command.
+func (c *Cluster) refuse(_ context.Context, f fault.Fault) (string, error) {
+	if !server.HasCommand(f.Refuse.Command) {
+		return "", fmt.Errorf("there is no command %s", f.Refuse.Command)
+	}
+	for _, n := range c.places(f.Stores) {
+		n.mu.Lock()
+		n.faults.refused = withRefusal(n.faults.refused, f.Refuse)
+		if n.server != nil {
+			n.server.SetRefusals(n.faults.refused)
+		}
+		n.mu.Unlock()
+	}
+	everywhere := f.Refuse
+	if f.Stores != nil {
+		everywhere.Share = 0
+	}
+	c.faults.mu.Lock()
+	defer c.faults.mu.Unlock()
+	c.faults.refused = withRefusal(c.faults.refused, everywhere)
+	c.proxy.SetRefusals(c.faults.refused)
+	return "", nil
+}
+
+// withRefusal returns refusals with one that takes the place of that of the same command, in the order of commands.
+func withRefusal(all []fault.Refusal, r fault.Refusal) []fault.Refusal {
+	all = slices.DeleteFunc(slices.Clone(all), func(old fault.Refusal) bool { return old.Command == r.Command })
+	if r.Share > 0 {
+		all = append(all, r)
+	}
+	slices.SortFunc(all, func(a, b fault.Refusal) int { return strings.Compare(a.Command, b.Command) })
+	return all
+}
+
+// refusals returns the refusals of all stores and of the proxy port, then those of single stores.
+func (c *Cluster) refusals() (all []fault.Fault) {
+	c.faults.mu.Lock()
+	everywhere := c.faults.refused
+	c.faults.mu.Unlock()
+	for _, r := range everywhere {
+		all = append(all, fault.Fault{Verb: fault.Fail, Refuse: r})
+	}
+	for _, n := range c.nodes {
+		n.mu.Lock()
+		for _, r := range n.faults.refused {
+			if !slices.Contains(everywhere, r) {
+				all = append(all, fault.Fault{Verb: fault.Fail, Stores: []int{int(n.id)}, Refuse: r})
+			}
+		}
+		n.mu.Unlock()
+	}
+	return all
 }
 
 // pauseStores holds all that leaves stores or reaches them: messages, commands, replies, syncs. Their timers go on.

@@ -98,6 +98,10 @@ func TestFaultsInForce(t *testing.T) {
 		"clients 1 refuse",
 		"clients 2 bandwidth=1KiB",
 		"clients 3 reset",
+		"fail all CLIENT|LIST 100% ERR no",
+		"fail all GET 10% LOADING Redis is loading",
+		"fail 2 SET 0.5% BUSY",
+		"fail 3 SET 1% BUSY",
 	}
 	order := rand.New(rand.NewPCG(1, 1))
 	for _, i := range order.Perm(len(want)) {

@@ -184,6 +184,7 @@ func (n *storePlace) install(s *store.Store, ln net.Listener) (standIn *server.S
 	standIn = n.standIn
 	n.server, n.standIn, n.down, n.failure, n.stopped, n.faults.process = srv, nil, false, nil, nil, ""
 	srv.SetClientFault(n.faults.client)
+	srv.SetRefusals(n.faults.refused)
 	n.openPorts(ln)
 	return standIn
 }

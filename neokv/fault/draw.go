@@ -191,3 +191,16 @@ func drawSplit(r *rand.Rand, o DrawOptions, f *Fault) {
 
 // drawMerge draws a region, which takes its right neighbour over.
 func drawMerge(r *rand.Rand, o DrawOptions, f *Fault) { f.Region = 1 + r.IntN(o.Regions) }
+
+// drawFail draws an error that clients take for passing. The commands are not those of transactions: where MULTI alone
+// is refused, what follows it in a pipeline takes effect at once.
+func drawFail(r *rand.Rand, o DrawOptions, f *Fault) {
+	if r.IntN(2) == 0 {
+		f.Stores = one(r, o)
+	}
+	f.Refuse = Refusal{
+		Command: []string{"GET", "SET", "APPEND", "DEL", "INCRBY", "EVAL"}[r.IntN(6)],
+		Share:   Portion(1+r.IntN(50)) / 100,
+		Error:   "LOADING Redis is loading the dataset in memory",
+	}
+}

@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"neokv.dev/neokv/settings"
 )
@@ -40,6 +42,7 @@ const (
 	Clients   Verb = "clients"
 	Split     Verb = "split"
 	Merge     Verb = "merge"
+	Fail      Verb = "fail"
 	Heal      Verb = "heal"
 )
 
@@ -57,6 +60,7 @@ type Fault struct {
 	Link   Net
 	Disk   Drive
 	Client Client
+	Refuse Refusal
 	Ahead  time.Duration // clock: how far ahead the clock is, negative if it is behind
 	Matrix string        // network: the name of a matrix, "" for none
 }
@@ -125,6 +129,32 @@ type Client struct {
 	Bandwidth settings.Bytes `form:"bandwidth=BYTES" help:"bytes per second that each client reads of its replies, 0B for no limit"`
 }
 
+// Refusal says which commands of clients a store answers with an error in place of running them. The zero value is
+// none. Commands of scripts, and those of Cluster.Do, run all the same. A command that MULTI would queue makes EXEC fail.
+type Refusal struct {
+	Command string  // in capital letters, such as GET or CLIENT|LIST; empty for all
+	Share   Portion // of its calls; 0 ends the refusal
+	Error   string  // such as "LOADING Redis is loading the dataset in memory"; words with one space between
+}
+
+// check says what is wrong with a refusal that is in force.
+func (r *Refusal) check() error {
+	odd := func(c rune) bool { return !unicode.IsPrint(c) || c == utf8.RuneError }
+	switch {
+	case r.Share == 0:
+		return nil
+	case !(r.Share > 0 && r.Share <= 1):
+		return errors.New("want a share from 0% to 100%")
+	case r.Error == "":
+		return errors.New(`no error, such as "LOADING Redis is loading the dataset in memory"`)
+	case strings.ContainsFunc(r.Error, odd) || strings.Join(strings.Fields(r.Error), " ") != r.Error:
+		return fmt.Errorf("error %q: want words that can be printed, with one space between", r.Error)
+	case strings.ContainsFunc(r.Command, func(c rune) bool { return odd(c) || unicode.IsSpace(c) }):
+		return fmt.Errorf("command %q: want its full name, such as CLIENT|LIST", r.Command)
+	}
+	return nil
+}
+
 // Fails reports whether a store that works on such a disk fails, sooner or later.
 func (d Drive) Fails() bool {
 	return d.Full || d.Free > 0 || d.ReadErrors || d.WriteErrors || d.SyncErrors || d.FlippedBit ||
@@ -161,6 +191,10 @@ var rows = []row{
 	{Clients, "disturb the clients of stores", []arg{stores, client}, another(Clients), drawClients},
 	{Split, "split a region in two, before a slot or where that halves it", []arg{region, slot}, nil, drawSplit},
 	{Merge, "merge the region to the right of a region into it", []arg{region}, nil, drawMerge},
+	{Fail, "answer commands with an error in place of running them, at the ports of stores; at the proxy port, too, with all",
+		[]arg{stores, command, refusal}, func(f Fault) Fault {
+			return Fault{Verb: Fail, Stores: f.Stores, Refuse: Refusal{Command: f.Refuse.Command}}
+		}, drawFail},
 	{Heal, "end all faults and start the stores that are down", nil, nil, nil},
 }
 
@@ -286,6 +320,9 @@ func (f Fault) Check(storeCount int) error {
 	var problems []error
 	if rowOf(f.Verb) == nil {
 		problems = append(problems, fmt.Errorf("unknown verb %q", f.Verb))
+	}
+	if err := f.Refuse.check(); err != nil {
+		problems = append(problems, err)
 	}
 	for _, s := range slices.Concat(f.Stores, f.Others, []int{f.To}) {
 		if s > storeCount {

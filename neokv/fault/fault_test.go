@@ -35,6 +35,10 @@ func TestParse(t *testing.T) {
 		{"clock 2 0s", "clock 2 ok"},
 		{"clients 1 refuse", "clients 1 refuse"},
 		{"heal", "heal"},
+		{"fail all get 10%  LOADING   Redis is loading", "fail all GET 10% LOADING Redis is loading"},
+		{"fail 2 client|list 100% BUSY", "fail 2 CLIENT|LIST 100% BUSY"},
+		{"fail all all 0.5% ERR no", "fail all all 0.5% ERR no"},
+		{"fail 1 GET ok", "fail 1 GET ok"},
 
 		{"", "! no text; want one of stop, kill,"},
 		{"kil 2", `! unknown verb "kil"; did you mean kill?; want one of stop, kill,`},
@@ -55,6 +59,11 @@ func TestParse(t *testing.T) {
 		{"partition 1,2 2,3", "! a store stands on both sides"},
 		{"transfer 1", "! no store; want transfer REGION STORE"},
 		{"clock 2 soon", "! is no time from -24h0m0s to 24h0m0s"},
+		{"fail all", "! no command; no share and error; want fail STORES COMMAND|all SHARE ERROR|ok"},
+		{"fail all GET 10%", `! no error, such as "LOADING `},
+		{"fail all GET 0% BUSY", `! "0%": want a share above 0%, or ok`},
+		{"fail all GET BUSY", `! "BUSY": want a share from 0% to 100%`},
+		{"fail all GET 1% a\x00b", "! want words that can be printed"},
 		{"heal 1", `! "1" is too much; want heal`},
 		{strings.Repeat("x", 2000), "! 2000 bytes of text; want at most 1024"},
 	} {
@@ -97,6 +106,7 @@ func TestEnd(t *testing.T) {
 		"disk 3 hang":                "disk 3 ok",
 		"clock all 5s":               "clock all ok",
 		"clients 1 reset":            "clients 1 ok",
+		"fail 1 GET 1% BUSY":         "fail 1 GET ok",
 		"transfer 1 2":               "",
 		"heal":                       "",
 	} {
@@ -192,7 +202,8 @@ func propertiesIn(v Verb) (keys []string) {
 // FuzzParse reads texts of events: what can be read prints as text that reads back as the same event.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{"at 1s: kill 2 keep=50% sync=7", "at 1.2s for 300ms: link 1 2,3 one-way loss=0.000001%",
-		"at 0s: disk all latency=1ms bandwidth=1MiB flipped-bit", "at 3s: clock 1 -5s", "at 1s: network 3 regions"} {
+		"at 0s: disk all latency=1ms bandwidth=1MiB flipped-bit", "at 3s: clock 1 -5s", "at 1s: network 3 regions",
+		"at 1s for 2s: fail all GET 10% LOADING Redis is loading"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -70,6 +70,39 @@ var (
 		},
 		print: func(f *Fault) string { return cmp.Or(f.Matrix, ok) },
 	}
+	command = arg{
+		name: "command", form: "COMMAND|all",
+		parse: func(f *Fault, words []string) error {
+			if f.Refuse.Command = strings.ToUpper(words[0]); words[0] == all {
+				f.Refuse.Command = ""
+			}
+			return nil
+		},
+		print: func(f *Fault) string { return cmp.Or(f.Refuse.Command, all) },
+	}
+	refusal = arg{
+		name: "share and error", form: "SHARE ERROR|ok", rest: true,
+		parse: func(f *Fault, words []string) (err error) {
+			if len(words) == 1 && words[0] == ok {
+				return nil
+			}
+			f.Refuse.Share, err = ParsePortion(words[0])
+			if err == nil && f.Refuse.Share == 0 {
+				err = errors.New("want a share above 0%, or ok")
+			}
+			if err != nil {
+				return fmt.Errorf("%q: %w", words[0], err)
+			}
+			f.Refuse.Error = strings.Join(words[1:], " ")
+			return f.Refuse.check()
+		},
+		print: func(f *Fault) string {
+			if f.Refuse.Share == 0 {
+				return ok
+			}
+			return f.Refuse.Share.String() + " " + f.Refuse.Error
+		},
+	}
 	offset = arg{
 		name: "time", form: "TIME|ok",
 		parse: func(f *Fault, words []string) (err error) {

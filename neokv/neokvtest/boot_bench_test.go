@@ -31,7 +31,7 @@ type bootFunc func(t testing.TB) redis.UniversalClient
 func testServers(keys int) []testServer {
 	fresh := func(changes ...func(*neokv.Config)) func(testing.TB) bootFunc {
 		return func(testing.TB) bootFunc {
-			return func(t testing.TB) redis.UniversalClient { return neokvtest.Start(t, changes...).Client(t) }
+			return func(t testing.TB) redis.UniversalClient { return neokvtest.Start(t, changes...).Client() }
 		}
 	}
 	shape := func(stores, regions int) func(*neokv.Config) {
@@ -55,14 +55,14 @@ func testServers(keys int) []testServer {
 		// tables.
 		{name: "neokvtest-fork", keys: probes, size: keys, prepare: func(t testing.TB) bootFunc {
 			loaded := loadedCluster(t, keys)
-			return func(t testing.TB) redis.UniversalClient { return loaded.Fork(t).Client(t) }
+			return func(t testing.TB) redis.UniversalClient { return loaded.Fork(t).Client() }
 		}},
 		{name: "neokvtest-image", keys: probes, size: keys, prepare: func(t testing.TB) bootFunc {
 			if image == nil {
 				image = loadedCluster(t, keys).Snapshot()
 			}
 			return func(t testing.TB) redis.UniversalClient {
-				return neokvtest.Start(t, neokvtest.From(image)).Client(t)
+				return neokvtest.Start(t, neokvtest.From(image)).Client()
 			}
 		}},
 		{name: "redis-server", keys: probes[:1], prepare: func(t testing.TB) bootFunc {
@@ -108,7 +108,7 @@ const loadedBytes = 100
 // loadedCluster returns a cluster with that many keys.
 func loadedCluster(t testing.TB, keys int) *neokvtest.TestCluster {
 	c := neokvtest.Start(t)
-	client, value := c.Client(t), strings.Repeat("x", loadedBytes)
+	client, value := c.Client(), strings.Repeat("x", loadedBytes)
 	const perPipeline = 1000
 	for first := 0; first < keys; first += perPipeline {
 		_, err := client.Pipelined(t.Context(), func(p redis.Pipeliner) error {

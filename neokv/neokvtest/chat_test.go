@@ -101,7 +101,7 @@ var chatWays = []struct {
 		return direct.ChatCalls{Cluster: c.Cluster}
 	}},
 	{"go-redis", respUnknown, func(t *testing.T, c *neokvtest.TestCluster) chat.Database {
-		return respChat{c.Client(t)}
+		return respChat{c.Client()}
 	}},
 }
 

@@ -3,7 +3,7 @@
 //
 //	func TestSignUp(t *testing.T) {
 //		cluster := neokvtest.Start(t)
-//		users := NewUsers(cluster.Client(t)) // a go-redis client
+//		users := NewUsers(cluster.Client()) // a go-redis client
 //		...
 //		cluster.Fault("kill 2")
 //		...
@@ -199,8 +199,9 @@ func runPattern(name string) string {
 	return "^" + strings.ReplaceAll(name, "/", "$/^") + "$"
 }
 
-// Client returns a go-redis client that is connected to the cluster through memory. It is closed at the end of t.
-func (c *TestCluster) Client(t testing.TB) *redis.ClusterClient {
+// Client returns a go-redis client that is connected to the cluster through memory. It is closed at the end of the test
+// that has started the cluster.
+func (c *TestCluster) Client() *redis.ClusterClient {
 	// For a minute after its end a client is held by a timer of its own. It must not hold the cluster as well.
 	var cluster atomic.Pointer[neokv.Cluster]
 	cluster.Store(c.Cluster)
@@ -213,7 +214,7 @@ func (c *TestCluster) Client(t testing.TB) *redis.ClusterClient {
 			return nil, redis.ErrClosed
 		},
 	})
-	t.Cleanup(func() {
+	c.t.Cleanup(func() {
 		client.Close()
 		cluster.Store(nil)
 		if virtual() {
@@ -242,6 +243,19 @@ func (c *TestCluster) Fault(text string) {
 	if err != nil {
 		c.t.Fatalf("neokvtest: %v", err)
 	}
+}
+
+// Fail lets a share of the calls of a command, such as GET or CLIENT|LIST, be answered with an error such as "LOADING
+// Redis is loading the dataset in memory" in place of running: 0.1 is one in ten, 0 ends it. "" is every command. Calls
+// of Do, and so the checks, are spared. It is the fault "fail all GET 10% LOADING ..." by its parts; "heal" ends it, too.
+func (c *TestCluster) Fail(command, text string, share fault.Portion) {
+	c.t.Helper()
+	f := fault.Fault{Verb: fault.Fail,
+		Refuse: fault.Refusal{Command: strings.ToUpper(command), Share: share, Error: text}}
+	c.must(c.within(func(ctx context.Context) error {
+		_, err := c.Inject(ctx, f)
+		return err
+	}))
 }
 
 // WaitHealthy returns when every store runs, every region is served, and all replicas have applied what their leaders

@@ -27,7 +27,7 @@ import (
 // TestStart: a cluster takes writes on every slot from the beginning, and its seed follows from the test's name.
 func TestStart(t *testing.T) {
 	c := neokvtest.Start(t)
-	client := c.Client(t)
+	client := c.Client()
 	for i := range 1000 {
 		if err := client.Set(t.Context(), fmt.Sprint("k", i), i, 0).Err(); err != nil {
 			t.Fatal(err)
@@ -55,7 +55,7 @@ func TestStart(t *testing.T) {
 func TestMethods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := neokvtest.Start(t)
-		client, ctx := c.Client(t), t.Context()
+		client, ctx := c.Client(), t.Context()
 		want := func(c *neokvtest.TestCluster, want any, args ...any) {
 			t.Helper()
 			if got, err := c.Do(ctx, args...); err != nil || got != want {
@@ -94,7 +94,7 @@ func TestMethods(t *testing.T) {
 func TestSplits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := neokvtest.Start(t)
-		client := c.Client(t)
+		client := c.Client()
 		ctx := t.Context()
 		before := len(c.Status().Regions)
 		for n, text := range []string{"split 1", "split 1 1", "merge 1", "merge 1"} {
@@ -175,7 +175,7 @@ func TestParallel(t *testing.T) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
 			c := neokvtest.Start(t)
-			client, ctx := c.Client(t), t.Context()
+			client, ctx := c.Client(), t.Context()
 			if err := client.Set(ctx, "k", i, 0).Err(); err != nil {
 				t.Fatal(err)
 			}
@@ -208,7 +208,7 @@ func TestLeaksNothing(t *testing.T) {
 	use := func() {
 		t.Run("", func(t *testing.T) {
 			c := watch(neokvtest.Start(t, neokvtest.Sockets))
-			if err := c.Client(t).Set(t.Context(), "k", make([]byte, 1<<20), 0).Err(); err != nil {
+			if err := c.Client().Set(t.Context(), "k", make([]byte, 1<<20), 0).Err(); err != nil {
 				t.Error(err)
 			}
 			watch(c.Fork(t)).Fault("kill 1")
@@ -337,6 +337,11 @@ func TestBadInput(t *testing.T) {
 			`neokvtest: With("engine.bloom_bits", "x"): `},
 		{"the shape as a setting", func(t testing.TB) { neokvtest.Start(t, neokvtest.With("cluster.stores", "5")) },
 			`neokvtest: With("cluster.stores"): Stores, Replicas and Regions of the Config say that`},
+		{"no such command", func(t testing.TB) { neokvtest.Start(t).Fail("GTE", "ERR x", 1) },
+			"neokvtest: fail all GTE 100% ERR x: there is no command GTE"},
+		{"an error of two lines", func(t testing.TB) { neokvtest.Start(t).Fail("GET", "ERR x\r\n+OK", 1) },
+			"neokvtest: fault "},
+		{"a share above 1", func(t testing.TB) { neokvtest.Start(t).Fail("GET", "ERR x", 10) }, "neokvtest: fault "},
 		{"time that goes back", func(t testing.TB) { neokvtest.Start(t).Advance(-1) }, "neokvtest: advance by -1ns: "},
 	} {
 		f := &fatal{TB: t}

@@ -1,8 +1,8 @@
 // Package seam is where the tests of this module take hold of a cluster from outside of package neokv.
 //
-// A test puts Hooks into the context of neokv.Start. Their first half says which mistakes the cluster makes and which functions it
-// calls at which points. Start fills in the second half, Cluster: with it the test looks into the stores. A program
-// that uses package neokv cannot name these types, so its clusters run without them.
+// A test puts Hooks into the context of neokv.Start. Their first half says which mistakes the cluster makes and which
+// functions it calls at which points. Start fills in the second half, Cluster: with it the test looks into the stores.
+// A program that uses package neokv cannot name these types, so its clusters run without them.
 package seam
 
 import (

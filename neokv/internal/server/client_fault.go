@@ -3,17 +3,20 @@ package server
 import (
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"neokv.dev/neokv/fault"
+	"neokv.dev/neokv/internal/redis"
 )
 
-// trouble is what is wrong between a server and its clients. It does not change: SetClientFault, Pause and Resume
-// replace it.
+// trouble is what is wrong between a server and its clients. It does not change: SetClientFault, SetRefusals, Pause and
+// Resume replace it.
 type trouble struct {
 	fault.Client
+	refusals []fault.Refusal
 	paused   bool
 	replaced chan struct{} // closed when another one takes its place
 }
@@ -30,6 +33,53 @@ func (s *Server) SetClientFault(f fault.Client) {
 			c.kill()
 		}
 	}
+}
+
+// SetRefusals lets shares of the calls of commands be answered with errors from now on, and of no others. Connections of
+// this process, those of Do, are spared.
+func (s *Server) SetRefusals(all []fault.Refusal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changeTrouble(func(t *trouble) { t.refusals = all })
+}
+
+// HasCommand reports whether there is a command of a full name in any case, such as GET or CLIENT|LIST. "" is any.
+func HasCommand(name string) bool { return name == "" || commands.Named([]byte(name)) != nil }
+
+// refuseSome draws which commands of the pipeline are refused. runOwn answers these.
+func (c *conn) refuseSome(refusals []fault.Refusal) {
+	for i := range c.cmds {
+		cmd := &c.cmds[i]
+		if cmd.how == redis.HowNot {
+			continue
+		}
+		name := cmd.row.FullName()
+		container, _, _ := strings.Cut(name, "|")
+		for _, r := range refusals {
+			all := r.Command == "" || strings.EqualFold(r.Command, name) || strings.EqualFold(r.Command, container)
+			if all && c.s.draw() < float64(r.Share) {
+				cmd.how, cmd.reply = redis.HowNot, []byte(r.Error)
+				break
+			}
+		}
+	}
+}
+
+// draw draws a number from 0 to 1 for a refusal.
+func (s *Server) draw() float64 {
+	s.refused.mu.Lock()
+	defer s.refused.mu.Unlock()
+	return s.refused.random.Float64()
+}
+
+// answerRefused answers a command that refuseSome has drawn, as Redis answers one that it rejects.
+func (c *conn) answerRefused(cmd *command) {
+	text := string(cmd.reply)
+	if cmd.row.Name == "exec" && c.session.Inside() {
+		c.endTransaction()
+		text = "EXECABORT Transaction discarded because of: " + text
+	}
+	c.out.Error(text)
 }
 
 // Pause holds all that comes from clients and all that goes to them until Resume, as if the process were stopped by a
@@ -54,9 +104,9 @@ func (s *Server) changeTrouble(set func(*trouble)) {
 	old := s.trouble.Load()
 	next := &trouble{replaced: make(chan struct{})}
 	if old != nil {
-		next.Client, next.paused = old.Client, old.paused
+		next.Client, next.refusals, next.paused = old.Client, old.refusals, old.paused
 	}
-	if set(next); next.Client == (fault.Client{}) && !next.paused {
+	if set(next); next.Client == (fault.Client{}) && len(next.refusals) == 0 && !next.paused {
 		next = nil
 	}
 	s.trouble.Store(next)

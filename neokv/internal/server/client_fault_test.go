@@ -149,3 +149,43 @@ func TestPausedServer(t *testing.T) {
 		}
 	})
 }
+
+// TestRefusals: commands are answered with the error in place of running, in a transaction too, and others run.
+func TestRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, dial := start(t, Options{Self: 1})
+		c := dial()
+		one := func(command string) []fault.Refusal {
+			return []fault.Refusal{{Command: command, Share: 1, Error: "BUSY no"}}
+		}
+		const no, aborted = "-BUSY no\r\n", "-EXECABORT Transaction discarded because of "
+		for _, x := range []struct {
+			refused []fault.Refusal
+			asks    [][2]string
+		}{
+			{one("ECHO"), [][2]string{{"echo x", no}, {"ping", "+PONG\r\n"},
+				{"echo", "-ERR wrong number of arguments for 'echo' command\r\n"}}},
+			{one("ECHO"), [][2]string{{"multi", "+OK\r\n"}, {"echo x", no}, {"ping", "+QUEUED\r\n"},
+				{"exec", aborted + "previous errors.\r\n"}, {"ping", "+PONG\r\n"}}},
+			{one("EXEC"), [][2]string{{"multi", "+OK\r\n"}, {"ping", "+QUEUED\r\n"},
+				{"exec", aborted[:len(aborted)-1] + ": BUSY no\r\n"}, {"ping", "+PONG\r\n"}, {"exec", no}}},
+			{one("CLIENT|ID"), [][2]string{{"client id", no}, {"client getname", "$-1\r\n"}}},
+			{one("CLIENT"), [][2]string{{"client id", no}, {"client getname", no}}},
+			{one(""), [][2]string{{"ping", no}, {"nosuch", "-ERR unknown command 'nosuch', with args beginning with: \r\n"}}},
+			{nil, [][2]string{{"ping", "+PONG\r\n"}, {"echo x", "$1\r\nx\r\n"}}},
+		} {
+			s.SetRefusals(x.refused)
+			for _, call := range x.asks {
+				if got := ask(t, c, call[0]); got != call[1] {
+					t.Errorf("%v: %s: %q; want %q", x.refused, call[0], got, call[1])
+				}
+			}
+		}
+	})
+	for name, want := range map[string]bool{"": true, "GET": true, "get": true, "client|list": true, "CLIENT": true,
+		"GTE": false, "CLIENT|X": false} {
+		if got := HasCommand(name); got != want {
+			t.Errorf("HasCommand(%q) = %v", name, got)
+		}
+	}
+}

@@ -20,7 +20,7 @@ type command struct {
 	executed bool // it was EXEC, and its reply has no part that is kept back
 	args     [][]byte
 	script   *redis.Call // what a region runs of EVAL, once it is known
-	// Inside a transaction:
+	// Inside a transaction, and of a command that is refused on purpose:
 	reply []byte      // what the server answers in place of the region
 	loads *lua.Script // what EVAL loads
 	proto int         // the version of the protocol that HELLO is about to change to, 0 if it changes none
@@ -103,6 +103,9 @@ func (c *conn) take() bool {
 		}
 		c.argv = c.argv[:n+len(args)]
 		c.cmds = append(c.cmds, c.classify(args[:len(args):len(args)]))
+	}
+	if t := c.s.trouble.Load(); t != nil && len(t.refusals) > 0 && !c.trusted && !c.locked() {
+		c.refuseSome(t.refusals)
 	}
 	now := c.exec.arrived.UnixNano()
 	c.s.stats.rates.note(&c.s.stats, c.exec.arrived, now)
@@ -243,6 +246,9 @@ const maxUnknown = 32
 func (c *conn) runOwn(cmd *command) {
 	start := len(c.out.Buf)
 	switch {
+	case cmd.reply != nil:
+		c.answerRefused(cmd)
+		c.answered(cmd, start, false)
 	case cmd.row == nil:
 		if why := whyRefused(cmd.args); why != "" {
 			c.out.Error(why)

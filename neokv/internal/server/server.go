@@ -121,6 +121,10 @@ type Server struct {
 	slow    slowLog
 	pause   atomic.Pointer[pause]
 	trouble atomic.Pointer[trouble] // nil while nothing is wrong
+	refused struct {                // for refusals, see draw
+		mu     sync.Mutex
+		random *rand.Rand
+	}
 
 	monitors monitors
 
@@ -143,6 +147,7 @@ func New(o Options) *Server {
 		o.Seed = rand.Uint64()
 	}
 	s.keyMaps.random = rand.New(rand.NewPCG(o.Seed, 0))
+	s.refused.random = rand.New(rand.NewPCG(o.Seed, 1))
 	s.slow.limit.Store(slowMicros)
 	s.slow.length.Store(slowCalls)
 	s.limits.set(&s.o.Settings.Redis)
