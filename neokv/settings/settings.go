@@ -91,9 +91,12 @@ type RedisKnobs struct {
 	ExpireInterval time.Duration `key:"expire_interval" min:"0s" max:"24h" help:"how often the leader of a region looks through the next 1000 of its keys and deletes those that have expired; 0s for never"`
 
 	QueryBufferLimit      Bytes         `key:"query_buffer_limit" min:"1MiB" max:"64GiB" help:"bytes of one command that a client may send; beyond, its connection is closed"`
-	OutputBufferLimit     Bytes         `key:"output_buffer_limit" min:"0" max:"64GiB" help:"bytes of replies that a client may leave unread; beyond, its connection is closed; 0 for no limit"`
-	OutputBufferSoftLimit Bytes         `key:"output_buffer_soft_limit" min:"0" max:"64GiB" help:"bytes of replies that a client may leave unread for output_buffer_soft_time; 0 for no limit"`
+	OutputBufferLimit     Bytes         `key:"output_buffer_limit" min:"0" max:"64GiB" help:"bytes of replies that a client without subscriptions may leave unread; beyond, its connection is closed; 0 for no limit"`
+	OutputBufferSoftLimit Bytes         `key:"output_buffer_soft_limit" min:"0" max:"64GiB" help:"bytes of replies that a client without subscriptions may leave unread for output_buffer_soft_time; 0 for no limit"`
 	OutputBufferSoftTime  time.Duration `key:"output_buffer_soft_time" min:"0s" max:"24h" help:"how long a client may exceed output_buffer_soft_limit"`
+	PubsubBufferLimit     Bytes         `key:"pubsub_buffer_limit" min:"0" max:"64GiB" help:"bytes of messages and replies that a client with subscriptions may leave unread; beyond, its connection is closed; 0 for no limit"`
+	PubsubBufferSoftLimit Bytes         `key:"pubsub_buffer_soft_limit" min:"0" max:"64GiB" help:"bytes of messages and replies that a client with subscriptions may leave unread for pubsub_buffer_soft_time; 0 for no limit"`
+	PubsubBufferSoftTime  time.Duration `key:"pubsub_buffer_soft_time" min:"0s" max:"24h" help:"how long a client may exceed pubsub_buffer_soft_limit"`
 	ClientMemory          Bytes         `key:"client_memory" min:"0" max:"1TiB" help:"bytes that all clients of the process hold in buffers; beyond, the connections that hold most are closed; 0 for no limit"`
 	Timeout               time.Duration `key:"timeout" min:"0s" max:"87600h" help:"how long a connection may be idle, whole seconds; 0 for ever"`
 	TCPKeepalive          time.Duration `key:"tcp_keepalive" min:"0s" max:"24h" help:"silence after which a client's machine is probed, whole seconds; 0 for never"`
@@ -172,7 +175,8 @@ func Default() Settings {
 	s.Redis = RedisKnobs{
 		ClusterEnabled: true, LeaderlessWait: 2 * time.Second, StandIn: true, MaxClients: 10000, MaxBulkLen: 512 << 20,
 		ScriptSteps: 1_000_000, ScriptBytes: 32 << 20, ScriptCalls: 100_000,
-		ExpireInterval: time.Minute, QueryBufferLimit: 1 << 30, ClientMemory: 512 << 20,
+		ExpireInterval: time.Minute, QueryBufferLimit: 1 << 30, PubsubBufferLimit: 32 << 20, PubsubBufferSoftLimit: 8 << 20,
+		PubsubBufferSoftTime: time.Minute, ClientMemory: 512 << 20,
 		TCPKeepalive: 300 * time.Second, RedisConstants: s.Redis.RedisConstants,
 	}
 	return s

@@ -79,6 +79,8 @@ func (s Settings) Validate() error {
 	require(x.TCPKeepalive%time.Second == 0, "redis.tcp_keepalive", x.TCPKeepalive, "whole seconds")
 	require(x.OutputBufferSoftTime%time.Second == 0, "redis.output_buffer_soft_time", x.OutputBufferSoftTime,
 		"whole seconds")
+	require(x.PubsubBufferSoftTime%time.Second == 0, "redis.pubsub_buffer_soft_time", x.PubsubBufferSoftTime,
+		"whole seconds")
 	require(r.RTT%time.Millisecond == 0, "raft.rtt", r.RTT, "whole milliseconds")
 	return problems.Err()
 }

@@ -171,7 +171,7 @@ const (
 
 // account counts what the connection's buffers hold now. It returns false when that has closed the connection.
 func (c *conn) account() bool {
-	n := int64(c.session.Queued().Bytes + c.watched.bytes)
+	n := int64(c.session.Queued().Bytes+c.watched.bytes) + c.subs.bytes.Load()
 	n += int64(cap(c.rd.buf)+cap(c.out.Buf)+c.exec.bytes()) + argBytes*int64(cap(c.argv)) + cmdBytes*int64(cap(c.cmds))
 	if n == c.held.Load() {
 		return true

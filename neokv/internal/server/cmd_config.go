@@ -57,10 +57,14 @@ func (s *Server) parameters() []parameter {
 		{
 			name:  "client-output-buffer-limit",
 			get:   outputLimits,
-			check: func(_ *Server, v string) string { _, problem := parseOutputLimits(nil, v); return problem },
+			check: func(_ *Server, v string) string { _, problem := parseOutputLimits(v); return problem },
 			apply: func(s *Server, v string) {
-				next, _ := parseOutputLimits(s.limits.output.Load(), v)
-				s.limits.output.Store(next)
+				next, _ := parseOutputLimits(v)
+				for class, at := range s.limits.ofClass() {
+					if x := next[class]; x != nil {
+						at.Store(x)
+					}
+				}
 			},
 		},
 		bytesOf("client-query-buffer-limit", &s.limits.query, 1<<20, math.MaxInt64),
@@ -122,13 +126,13 @@ func (s *Server) parameters() []parameter {
 	return out
 }
 
-// setTimeout changes how long connections may be idle, also those that are idle now. Monitors may idle for ever.
+// setTimeout changes how long connections may be idle, also those that are idle now.
 func (s *Server) setTimeout(value string) {
 	s.limits.timeout.Store(mustInt(value))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.clients {
-		if !c.watches.Load() {
+		if !c.mayIdle() {
 			c.nc.SetReadDeadline(idleUntil(s.limits.timeout.Load()))
 		}
 	}
@@ -216,22 +220,30 @@ func parseMemory(text string) (bytes int64, ok bool) {
 	return n * unit, true
 }
 
-// outputLimits lists the limits by class of client. Only normal clients exist.
-func outputLimits(s *Server) string {
-	l := s.limits.output.Load()
-	return fmt.Sprintf("normal %d %d %d slave 268435456 67108864 60 pubsub 33554432 8388608 60",
-		l.hard, l.soft, int64(l.softTime.Seconds()))
+// ofClass has the limits on output by class of client. Clients of the other class of Redis, slave, do not exist.
+func (l *limits) ofClass() map[string]*atomic.Pointer[outputLimit] {
+	return map[string]*atomic.Pointer[outputLimit]{"normal": &l.output, "pubsub": &l.pubsub}
 }
 
-// parseOutputLimits parses what outputLimits lists. It returns the limits of normal clients, or old when the text has
-// none.
-func parseOutputLimits(old *outputLimit, text string) (next *outputLimit, problem string) {
+// outputLimits lists the limits by class of client.
+func outputLimits(s *Server) string {
+	show := func(l *outputLimit) string {
+		return fmt.Sprintf("%d %d %d", l.hard, l.soft, int64(l.softTime.Seconds()))
+	}
+	return "normal " + show(s.limits.output.Load()) + " slave 268435456 67108864 60 pubsub " +
+		show(s.limits.pubsub.Load())
+}
+
+// parseOutputLimits parses what outputLimits lists. It returns the limits of the classes that the text has.
+func parseOutputLimits(text string) (next map[string]*outputLimit, problem string) {
 	words := strings.Fields(text)
 	if len(words)%4 != 0 {
 		return nil, "Wrong number of arguments in buffer limit configuration."
 	}
-	for next = old; len(words) > 0; words = words[4:] {
-		switch strings.ToLower(words[0]) {
+	next = map[string]*outputLimit{}
+	for ; len(words) > 0; words = words[4:] {
+		class := strings.ToLower(words[0])
+		switch class {
 		case "normal", "slave", "replica", "pubsub":
 		default:
 			return nil, "Invalid client class specified in buffer limit configuration."
@@ -242,9 +254,7 @@ func parseOutputLimits(old *outputLimit, text string) (next *outputLimit, proble
 		if !ok || !ok2 || !ok3 || seconds < 0 || seconds > math.MaxInt32 {
 			return nil, "Error in hard, soft or soft_seconds setting in buffer limit configuration."
 		}
-		if strings.EqualFold(words[0], "normal") {
-			next = &outputLimit{hard, soft, time.Duration(seconds) * time.Second}
-		}
+		next[class] = &outputLimit{hard, soft, time.Duration(seconds) * time.Second}
 	}
 	return next, ""
 }

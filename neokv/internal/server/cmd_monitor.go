@@ -45,7 +45,7 @@ func runMonitor(c *conn, args [][]byte) {
 	c.out.OK()
 }
 
-// endMonitor makes the connection an ordinary one. It returns when all lines so far have been sent.
+// endMonitor makes the connection an ordinary one. All lines so far come before the reply of the present command.
 func (c *conn) endMonitor() {
 	if !c.watches.Load() {
 		return
@@ -53,9 +53,8 @@ func (c *conn) endMonitor() {
 	c.s.monitors.change(func(all []*conn) []*conn {
 		return slices.DeleteFunc(all, func(x *conn) bool { return x == c })
 	})
-	if !c.out.unshare() {
-		c.closing = true
-	}
+	c.out.drain()
+	c.out.unshare()
 	c.session.Monitor(false)
 	c.watches.Store(false)
 }

@@ -224,7 +224,7 @@ func (c *conn) execute(exec *command) {
 		}
 		c.loaded(&cmds[i])
 		if c.session.Off() {
-			c.out.Buf = c.out.Buf[:min(at, len(c.out.Buf))]
+			c.out.hush(at)
 		}
 	}
 	c.ran(cmds)

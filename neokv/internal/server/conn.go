@@ -38,20 +38,22 @@ type conn struct {
 	session session.Session
 	watched watched
 	inside  insideScripts
+	subs    subscriptions
 	written map[topology.RegionID]lastWrite // its last write in each region that it wrote to
 
 	exec executor
 	eof  time.Time // when the client was seen to send no more
 
-	ctx     context.Context // ends when the connection is killed
-	hangUp  context.CancelFunc
-	killed  atomic.Bool
-	noEvict atomic.Bool
-	watches atomic.Bool  // it is a monitor
-	mute    atomic.Bool  // CLIENT REPLY OFF: it gets no lines
-	multi   atomic.Int64 // how many commands are queued, plus one; 0: it is in no transaction
-	blocked atomic.Bool  // it waits for the end of a pause, or in WAIT
-	held    atomic.Int64 // bytes that ClientMemory counts for it
+	ctx        context.Context // ends when the connection is killed
+	hangUp     context.CancelFunc
+	killed     atomic.Bool
+	noEvict    atomic.Bool
+	watches    atomic.Bool  // it is a monitor
+	subscribes atomic.Bool  // it has a subscription
+	mute       atomic.Bool  // CLIENT REPLY OFF: it gets no lines
+	multi      atomic.Int64 // how many commands are queued, plus one; 0: it is in no transaction
+	blocked    atomic.Bool  // it waits for the end of a pause, or in WAIT
+	held       atomic.Int64 // bytes that ClientMemory counts for it
 
 	// For CLIENT INFO and LIST.
 	info atomic.Pointer[session.Info] // a copy of session.Info, replaced when that changes
@@ -80,10 +82,13 @@ func (c *conn) tell() {
 	c.info.Store(&i)
 }
 
+// mayIdle reports whether the client need not send anything: what it waits for others cause.
+func (c *conn) mayIdle() bool { return c.watches.Load() || c.subscribes.Load() || c.trusted }
+
 // setReadDeadline is called before each read of a pipeline.
 func (c *conn) setReadDeadline() {
 	t := c.s.limits.timeout.Load()
-	if c.watches.Load() || c.trusted { // a monitor sends nothing, so it may be idle
+	if c.mayIdle() {
 		t = 0
 	}
 	if t > 0 || c.limited {
@@ -117,7 +122,7 @@ func idleUntil(seconds int64) time.Time {
 // idleUntil returns when the connection is closed if its client neither sends nor reads anything from now on.
 func (c *conn) idleUntil() time.Time {
 	t := c.s.limits.timeout.Load()
-	if t > 0 && c.watches.Load() {
+	if t > 0 && (c.watches.Load() || c.subscribes.Load()) {
 		t = 0
 	}
 	return idleUntil(t)

@@ -14,15 +14,16 @@ import (
 // limits are the settings that CONFIG SET can change. Connections read them without a lock.
 type limits struct {
 	clients   atomic.Int64
-	timeout   atomic.Int64 // seconds that a connection may be idle, 0 for ever
-	keepalive atomic.Int64 // seconds, 0 for never
-	bulk      atomic.Int64 // bytes of an argument
-	query     atomic.Int64 // bytes of a command
-	output    atomic.Pointer[outputLimit]
-	password  atomic.Pointer[string] // empty for none
+	timeout   atomic.Int64                // seconds that a connection may be idle, 0 for ever
+	keepalive atomic.Int64                // seconds, 0 for never
+	bulk      atomic.Int64                // bytes of an argument
+	query     atomic.Int64                // bytes of a command
+	output    atomic.Pointer[outputLimit] // of clients that subscribe to nothing
+	pubsub    atomic.Pointer[outputLimit] // of those that do
+	password  atomic.Pointer[string]      // empty for none
 }
 
-// outputLimit bounds the replies that a client has not taken; 0 is no limit.
+// outputLimit bounds the replies and messages that a client has not taken; 0 is no limit.
 type outputLimit struct {
 	hard, soft int64
 	softTime   time.Duration
@@ -35,6 +36,9 @@ func (l *limits) set(k *settings.RedisKnobs) {
 	l.bulk.Store(int64(k.MaxBulkLen))
 	l.query.Store(int64(k.QueryBufferLimit))
 	l.output.Store(&outputLimit{int64(k.OutputBufferLimit), int64(k.OutputBufferSoftLimit), k.OutputBufferSoftTime})
+	l.pubsub.Store(&outputLimit{
+		int64(k.PubsubBufferLimit), int64(k.PubsubBufferSoftLimit), k.PubsubBufferSoftTime,
+	})
 	l.password.Store(&k.RequirePass)
 }
 
@@ -48,6 +52,9 @@ func (l *limits) tell(k *settings.RedisKnobs) {
 	out := l.output.Load()
 	k.OutputBufferLimit, k.OutputBufferSoftLimit = settings.Bytes(out.hard), settings.Bytes(out.soft)
 	k.OutputBufferSoftTime = out.softTime
+	out = l.pubsub.Load()
+	k.PubsubBufferLimit, k.PubsubBufferSoftLimit = settings.Bytes(out.hard), settings.Bytes(out.soft)
+	k.PubsubBufferSoftTime = out.softTime
 	k.RequirePass = *l.password.Load()
 }
 

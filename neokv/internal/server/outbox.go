@@ -1,8 +1,10 @@
 package server
 
 import (
+	"bytes"
 	"errors"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,22 +20,27 @@ import (
 //	anybody:    push -- queue ----- write --/
 //
 // The owner is the goroutine that runs the connection. It appends replies to Reply, and flush sends them. While the
-// outbox is shared, anybody may push messages: lines of MONITOR now. Nobody can push to an outbox that is not shared,
-// so then it takes no lock and knows no goroutine but the owner's.
+// outbox is shared, anybody may push messages: lines of MONITOR, and what is published. Nobody can push to an outbox
+// that is not shared, so then it takes no lock and knows no goroutine but the owner's. Each reason to share it calls
+// share when it begins and unshare when it ends. A session whose outbox is shared is not Plain, so that begin is called.
 //
 // Of a shared outbox one goroutine writes at a time, whole replies or whole messages: the owner in flush, or one that
 // push or flush has started and that ends when nothing is queued. While the owner runs a command (busy), messages wait
-// behind its replies. So no message overtakes a reply that was made before it. What the owner has to tell its own
-// client besides replies it appends to Reply, where it belongs: behind the replies so far.
+// behind its replies. So no message overtakes a reply that was made before it. A message of the owner's own commands
+// joins its replies at once: see tell. So do the messages that wait, where the client must have them before it has a
+// reply: see drain.
 //
 // The replies of the owner and the messages together may not exceed the limits of the client's class. An owner that
 // sends waits for its client. A push never waits: if the client is too far behind, the push ends the connection.
 type outbox struct {
 	redis.Reply // of the owner
 
-	c      *conn
-	within bool // flush sends a part of a reply: no message may follow
-	timed  bool // a write deadline is set; of the goroutine that writes
+	c *conn
+
+	top    int    // where the reply of the present command begins in Buf
+	aside  []byte // messages to the client itself, while its replies are kept back
+	within bool   // flush sends a part of a reply: no message may follow
+	timed  bool   // a write deadline is set; of the goroutine that writes
 
 	held    atomic.Int64 // bytes that ClientMemory counts for it, besides the messages
 	waiting atomic.Int64 // bytes of replies that flush sends, where these are many or the outbox is shared
@@ -42,6 +49,7 @@ type outbox struct {
 	mu      sync.Mutex // no other lock is taken while it is held
 	idle    sync.Cond  // a goroutine has ended writing
 	shared  bool       // the owner may read it without mu
+	reasons int        // to share it; the owner's
 	busy    bool       // the owner may read it without mu
 	writing bool       // a goroutine writes messages
 	ended   bool       // nothing more is sent
@@ -51,9 +59,18 @@ type outbox struct {
 
 // message is what several clients may be sent, encoded once. Its bytes do not change.
 type message struct {
-	resp2, resp3 []byte // for a client of either protocol
-	memory       *ClientMemory
-	holders      atomic.Int64
+	resp2   []byte
+	resp3   []byte     // where it is no push
+	pushed  *pushBytes // of a push
+	memory  *ClientMemory
+	held    atomic.Int64 // bytes that ClientMemory counts
+	holders atomic.Int64
+}
+
+// pushBytes are the bytes of a push in RESP3, made when the first client needs them.
+type pushBytes struct {
+	once  sync.Once
+	bytes []byte
 }
 
 const (
@@ -66,23 +83,44 @@ const (
 func newMessage(m *ClientMemory, resp2, resp3 []byte) *message {
 	x := &message{resp2: resp2, resp3: resp3, memory: m}
 	x.holders.Store(1)
-	m.used.Add(x.bytes())
+	x.count(x.bytes())
+	return x
+}
+
+// newPush returns a message that is an array in RESP2, and in RESP3 a push with the same elements.
+func newPush(m *ClientMemory, resp2 []byte) *message {
+	x := newMessage(m, resp2, nil)
+	x.pushed = new(pushBytes)
 	return x
 }
 
 // bytes is how many bytes the message takes in either protocol at most.
 func (m *message) bytes() int64 { return int64(max(len(m.resp2), len(m.resp3))) }
 
+// count counts bytes more.
+func (m *message) count(n int64) {
+	m.held.Add(n)
+	m.memory.used.Add(n)
+}
+
 func (m *message) in(proto int) []byte {
-	if proto == 3 {
+	switch {
+	case proto != 3:
+		return m.resp2
+	case m.pushed == nil:
 		return m.resp3
 	}
-	return m.resp2
+	m.pushed.once.Do(func() {
+		m.count(m.bytes())
+		m.pushed.bytes = bytes.Clone(m.resp2)
+		m.pushed.bytes[0] = '>'
+	})
+	return m.pushed.bytes
 }
 
 func (m *message) release() {
 	if m.holders.Add(-1) == 0 {
-		m.memory.used.Add(-m.bytes())
+		m.memory.used.Add(-m.held.Load())
 	}
 }
 
@@ -93,22 +131,73 @@ func (o *outbox) init(c *conn) {
 
 // share lets others push from now on. The owner calls it while it runs a command; messages wait behind its reply.
 func (o *outbox) share() {
+	if o.reasons++; o.reasons > 1 {
+		return
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.shared, o.busy = true, true
 }
 
-// unshare sends the replies and messages so far. When it returns, the outbox is the owner's alone. It waits for the
-// client.
-func (o *outbox) unshare() (ok bool) {
-	ok = o.flush()
+// unshare ends a reason to share the outbox. Nobody may push for that reason any more. If it was the last one, settle
+// ends the sharing.
+func (o *outbox) unshare() { o.reasons-- }
+
+// settle makes the outbox the owner's alone again once there is no reason to share it. The owner calls it when it has
+// flushed. It waits for the client.
+func (o *outbox) settle() {
+	if !o.shared || o.reasons > 0 {
+		return
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for !o.ended && len(o.queue) > 0 || o.writing {
 		o.idle.Wait()
 	}
 	o.shared, o.busy = false, false
-	return ok && !o.ended
+}
+
+// tell puts the bytes of a message in front of the reply that begins at an index of Buf. The owner calls it while it runs
+// a command: what it has to tell its own client comes where the command has caused it, also if replies are kept back.
+func (o *outbox) tell(message []byte, at int) {
+	if o.c.session.Silent() {
+		o.aside = append(o.aside, message...)
+		return
+	}
+	o.Buf = slices.Insert(o.Buf, min(at, len(o.Buf)), message...)
+}
+
+// hush takes back the replies from an index of Buf on, since the client does not want them. It leaves messages.
+func (o *outbox) hush(from int) {
+	o.Buf = append(o.Buf[:min(from, len(o.Buf))], o.aside...)
+	o.aside = o.aside[:0]
+}
+
+// drain puts the messages that are queued in front of the present command's reply. The owner calls it while it runs a
+// command after which the client does not expect them any more.
+func (o *outbox) drain() {
+	if !o.shared {
+		return
+	}
+	o.mu.Lock()
+	queue := o.queue
+	o.queue = nil
+	o.mu.Unlock()
+	size := int64(0)
+	for _, m := range queue {
+		size += m.bytes()
+	}
+	room := size <= freeRoom || o.c.hold(size)
+	var all []byte
+	for _, m := range queue {
+		if room {
+			all = append(all, m.in(o.Proto)...)
+		}
+		m.release()
+	}
+	o.queued.Add(-size)
+	o.hold(-int64(len(queue)) * pointerBytes)
+	o.tell(all, o.top)
 }
 
 // begin keeps messages back until the next flush has sent replies. The owner calls it before it runs a command.
@@ -286,7 +375,12 @@ func (o *outbox) send(left []byte, owner bool) bool {
 }
 
 // limit is that of the client's class. A monitor is a normal client, as in Redis.
-func (o *outbox) limit() *outputLimit { return o.c.s.limits.output.Load() }
+func (o *outbox) limit() *outputLimit {
+	if o.c.subscribes.Load() {
+		return o.c.s.limits.pubsub.Load()
+	}
+	return o.c.s.limits.output.Load()
+}
 
 // check judges what waits while so much of a write is left.
 func (o *outbox) check(left []byte, owner bool) (beyond bool, until time.Time) {

@@ -99,9 +99,17 @@ func (x *outboxCase) do(line string) error {
 	case "share":
 		owner(o.share)
 	case "unshare":
-		owner(func() { o.unshare() })
+		owner(func() { o.drain(); o.unshare(); o.flush(); o.settle() })
 	case "begin":
-		owner(o.begin)
+		owner(func() { o.begin(); o.top = len(o.Buf) })
+	case "drain":
+		owner(o.drain)
+	case "tell":
+		owner(func() { o.tell([]byte(rest), o.top) })
+	case "silent":
+		owner(func() { x.c.session.ReplyOff() })
+	case "hush":
+		owner(func() { o.hush(o.top) })
 	case "reply":
 		owner(func() { o.Buf = append(o.Buf, rest...) })
 	case "flush":
@@ -136,11 +144,11 @@ func (x *outboxCase) do(line string) error {
 		}
 		x.say("client: %s", b[:n])
 	case "limit":
-		next, problem := parseOutputLimits(nil, "normal "+rest)
+		next, problem := parseOutputLimits("normal " + rest)
 		if problem != "" {
 			return errors.New(problem)
 		}
-		x.s.limits.output.Store(next)
+		x.s.limits.output.Store(next["normal"])
 	case "wait":
 		d, err := time.ParseDuration(rest)
 		time.Sleep(d)

@@ -76,6 +76,7 @@ func (c *conn) serve() {
 		if !c.out.flush() || !c.account() {
 			return
 		}
+		c.out.settle()
 	}
 }
 
@@ -159,7 +160,7 @@ func (c *conn) run() {
 		}
 		if !c.session.Plain() {
 			if c.session.Silent() && !c.cmds[i].executed {
-				c.out.Buf = c.out.Buf[:min(start, len(c.out.Buf))]
+				c.out.hush(start)
 			}
 			c.session.Ran()
 		}
@@ -211,6 +212,7 @@ func (cmd *command) is(name string) bool {
 func (c *conn) step(cmds []command) (n int) {
 	c.out.begin()
 	cmd, start := &cmds[0], len(c.out.Buf)
+	c.out.top = start
 	x := c.session.Step(&session.Command{
 		Row: cmd.row, Args: cmd.args, Valid: cmd.how != redis.HowNot,
 	}, *c.s.limits.password.Load() != "")

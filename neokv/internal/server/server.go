@@ -127,6 +127,7 @@ type Server struct {
 	}
 
 	monitors monitors
+	channels channels
 
 	wg sync.WaitGroup
 

@@ -1,0 +1,220 @@
+package server
+
+import (
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"neokv.dev/neokv/internal/redis"
+)
+
+// This file has the register of subscriptions: which clients of a server get which messages. A message that is published
+// at any port of the cluster reaches every server, by Deliver. Each message is encoded once for a channel, and once for
+// each pattern that matches, however many clients get it.
+
+// channels are the channels and patterns of a server that have subscribers. The zero value has none.
+//
+// Pushes are made while mu is held, so that a message and the end of a subscription come in the same order to a client.
+// They never wait. Patterns are matched before, since that may take long.
+type channels struct {
+	count atomic.Int64 // subscriptions
+
+	mu       sync.RWMutex
+	of       [channelKinds]map[string]*channel
+	patterns []*channel                 // in any order
+	matched  atomic.Pointer[[]*channel] // a copy of patterns, nil if they have changed since it was made
+}
+
+// channelKind is what a client can subscribe to. Each kind has names of its own.
+type channelKind byte
+
+const (
+	namedChannel channelKind = iota
+	patternChannel
+	shardChannel // one whose slot its subscribers' store leads
+	channelKinds = iota
+)
+
+// channel is a channel or a pattern that has subscribers.
+type channel struct {
+	kind  channelKind
+	name  string
+	glob  *redis.Glob     // of a pattern
+	place int             // of a pattern: in channels.patterns
+	all   []*subscription // in any order
+}
+
+// subscription is what a client gets.
+type subscription struct {
+	c  *conn
+	to *channel
+	at int // in to.all
+}
+
+// subscriptions are those of a client. Server.channels.mu guards the maps.
+type subscriptions struct {
+	of     [channelKinds]map[string]*subscription
+	counts [channelKinds]atomic.Int64
+	bytes  atomic.Int64 // of memory that the subscriptions take, about
+	shares bool         // the outbox is shared for them; the owner's
+}
+
+// total is how many subscriptions there are.
+func (s *subscriptions) total() (n int64) {
+	for i := range s.counts {
+		n += s.counts[i].Load()
+	}
+	return n
+}
+
+// subscriptionBytes is what a subscription takes besides its channel's name: it is in two maps.
+const subscriptionBytes = int64(unsafe.Sizeof(subscription{})+unsafe.Sizeof(channel{})) + 96
+
+func bytesOfSubscription(name string) int64 { return subscriptionBytes + int64(len(name)) }
+
+// add adds a subscription unless the client has it. The caller holds mu.
+func (s *channels) add(c *conn, kind channelKind, name string) {
+	if c.subs.of[kind][name] != nil {
+		return
+	}
+	to := s.of[kind][name]
+	if to == nil {
+		to = &channel{kind: kind, name: name}
+		if s.of[kind] == nil {
+			s.of[kind] = map[string]*channel{}
+		}
+		s.of[kind][name] = to
+		if kind == patternChannel {
+			to.glob, to.place = redis.NewGlob([]byte(name), nil), len(s.patterns)
+			s.patterns = append(s.patterns, to)
+			s.matched.Store(nil)
+		}
+	}
+	x := &subscription{c: c, to: to, at: len(to.all)}
+	to.all = append(to.all, x)
+	if c.subs.of[kind] == nil {
+		c.subs.of[kind] = map[string]*subscription{}
+	}
+	c.subs.of[kind][name] = x
+	c.subs.counts[kind].Add(1)
+	c.subs.bytes.Add(bytesOfSubscription(name))
+	c.subscribes.Store(true)
+	s.count.Add(1)
+}
+
+// remove removes a subscription if the client has it. The caller holds mu.
+func (s *channels) remove(c *conn, kind channelKind, name string) {
+	x := c.subs.of[kind][name]
+	if x == nil {
+		return
+	}
+	delete(c.subs.of[kind], name)
+	c.subs.counts[kind].Add(-1)
+	c.subs.bytes.Add(-bytesOfSubscription(name))
+	if c.subs.total() == 0 {
+		c.subscribes.Store(false)
+	}
+	s.count.Add(-1)
+	to := x.to
+	last := len(to.all) - 1
+	to.all[x.at], to.all[last].at = to.all[last], x.at
+	to.all[last] = nil
+	if to.all = to.all[:last]; last > 0 {
+		return
+	}
+	delete(s.of[kind], name)
+	if kind == patternChannel {
+		last := len(s.patterns) - 1
+		s.patterns[to.place], s.patterns[last].place = s.patterns[last], to.place
+		s.patterns[last] = nil
+		s.patterns = s.patterns[:last]
+		s.matched.Store(nil)
+	}
+}
+
+// allPatterns returns the patterns, in a slice that does not change.
+func (s *channels) allPatterns() []*channel {
+	if all := s.matched.Load(); all != nil {
+		return *all
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	all := append([]*channel(nil), s.patterns...)
+	s.matched.Store(&all)
+	return all
+}
+
+// Deliver sends a message that was published at another port to the clients of this server that have subscribed to its
+// channel. shard says that it is one of SPUBLISH. The server keeps neither slice.
+func (s *Server) Deliver(shard bool, name, payload []byte) {
+	kind := namedChannel
+	if shard {
+		kind = shardChannel
+	}
+	s.deliver(kind, name, payload, nil, 0)
+}
+
+// deliver sends a message to the clients of this server that have subscribed to its channel, and returns how many
+// subscriptions got it. own is the connection that publishes, nil if it is none of this server's; its own messages come
+// before the reply that begins at an index of its Buf.
+func (s *Server) deliver(kind channelKind, name, payload []byte, own *conn, at int) (got int) {
+	x := &s.channels
+	if x.count.Load() == 0 {
+		return 0
+	}
+	var matching []*channel
+	if kind == namedChannel {
+		for _, p := range x.allPatterns() {
+			if p.glob.Match(name, nil) {
+				matching = append(matching, p)
+			}
+		}
+	}
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	send := func(to *channel) {
+		if to == nil || len(to.all) == 0 {
+			return
+		}
+		var m *message
+		for _, sub := range to.all {
+			if m == nil {
+				m = newPush(s.o.ClientMemory, to.encode(name, payload))
+			}
+			if sub.c == own {
+				bytes := m.in(own.out.Proto)
+				own.out.tell(bytes, at)
+				at += len(bytes)
+			} else {
+				sub.c.out.push(m)
+			}
+		}
+		m.release()
+		got += len(to.all)
+	}
+	send(x.of[kind][string(name)])
+	for _, p := range matching {
+		send(p)
+	}
+	return got
+}
+
+// encode returns a message for those who have subscribed to the channel or pattern, in RESP2.
+func (x *channel) encode(name, payload []byte) []byte {
+	b := make([]byte, 0, len(x.name)+len(name)+len(payload)+64)
+	switch x.kind {
+	case patternChannel:
+		b = appendBulk(append(b, "*4\r\n$8\r\npmessage\r\n"...), []byte(x.name))
+	case shardChannel:
+		b = append(b, "*3\r\n$8\r\nsmessage\r\n"...)
+	default:
+		b = append(b, "*3\r\n$7\r\nmessage\r\n"...)
+	}
+	return appendBulk(appendBulk(b, name), payload)
+}
+
+func appendBulk(b, text []byte) []byte {
+	b = append(strconv.AppendInt(append(b, '$'), int64(len(text)), 10), "\r\n"...)
+	return append(append(b, text...), "\r\n"...)
+}
