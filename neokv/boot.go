@@ -242,8 +242,8 @@ func (c *Cluster) shutdown() error {
 	c.changing <- struct{}{} // a change that is under way ends first; no other one begins
 	// Clients go first, those of all stores at once: what a client still waits for needs the other stores.
 	var clients sync.WaitGroup
-	if c.proxy != nil {
-		clients.Go(func() { c.proxy.Close() })
+	if proxy := c.proxy.Load(); proxy != nil {
+		clients.Go(func() { proxy.Close() })
 	}
 	for _, n := range c.nodes {
 		clients.Go(n.leave)

@@ -190,7 +190,7 @@ type insideConn struct {
 func (c *Cluster) serveInside() {
 	l := memconn.Listen(memoryAddr("inside"))
 	c.inside.listener = l
-	c.wg.Go(func() { server.Accept(l, nil, c.proxy.TakeTrusted) })
+	c.wg.Go(func() { server.Accept(l, nil, c.proxy.Load().TakeTrusted) })
 }
 
 // close lets no more connections be made, and closes those that are idle.

@@ -84,7 +84,7 @@ type Cluster struct {
 	lastRegions []topology.Region            // see regions
 	journal     atomic.Pointer[disk.Journal] // nil where each store syncs its own log
 	journalFS   *disk.FS                     // the journal's disk for a cluster in memory; else nil
-	proxy       *server.Server
+	proxy       atomic.Pointer[server.Server]
 	proxyAddr   string
 	proxyPipe   *memconn.Listener
 	proxied     atomic.Pointer[proxied]

@@ -148,10 +148,22 @@ func (n *storePlace) open(booting bool) (*store.Store, error) {
 		OnFail:      func(err error) { n.fail(fs, err) },
 		OnChange:    func(text string) { c.event(EventRegion, "%s", text) },
 		OnScriptLog: func(level int, text string) { c.logScript(fmt.Sprintf("store %d", n.id), level, text) },
+		OnMessage: func(shard bool, channel, payload []byte) {
+			if srv := n.serves(); srv != nil {
+				srv.Deliver(shard, channel, payload)
+			}
+		},
 		OnServe: func(r topology.RegionID, term uint64) {
 			c.event(EventLeader, "region %d: store %d leads, term %d", r, n.id, term)
 		},
 	})
+}
+
+// serves returns the server of the store, nil while it takes no clients.
+func (n *storePlace) serves() *server.Server {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.server
 }
 
 // clockAhead returns how far the store's clock is ahead of the machine's.

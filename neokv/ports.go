@@ -41,6 +41,33 @@ func (p *storePort) Settle(ctx context.Context) error {
 	return errors.Join(p.AwaitReplicas(ctx), p.Store.Settle(ctx))
 }
 
+// Publish sends a message to the other stores, over the network, and to the ports that belong to no store.
+func (p *storePort) Publish(from *server.Server, shard bool, channel, payload []byte) {
+	p.Store.Publish(shard, channel, payload)
+	p.n.c.passOn(from, false, shard, channel, payload)
+}
+
+// passOn hands a message to the servers of this process but the one that it comes from: to those of stores if stores is set,
+// and to those of no store, the proxy's and the stand-ins'.
+func (c *Cluster) passOn(from *server.Server, stores, shard bool, channel, payload []byte) {
+	to := []*server.Server{c.proxy.Load()}
+	for _, n := range c.nodes {
+		n.mu.Lock()
+		if n.standIn != nil {
+			to = append(to, n.standIn)
+		}
+		if stores && n.server != nil {
+			to = append(to, n.server)
+		}
+		n.mu.Unlock()
+	}
+	for _, s := range to {
+		if s != nil && s != from {
+			s.Deliver(shard, channel, payload)
+		}
+	}
+}
+
 // proxyPort is the server.Node at the proxy port. It never fails.
 type proxyPort struct{ c *Cluster }
 
@@ -96,6 +123,12 @@ func (p *proxyPort) FindScript(sha string) *lua.Script {
 		}
 	}
 	return nil
+}
+
+// Publish sends a message to the clients of all other ports. The proxy port and stand-ins reach the stores without the
+// network, as they do for commands.
+func (p *proxyPort) Publish(from *server.Server, shard bool, channel, payload []byte) {
+	p.c.passOn(from, true, shard, channel, payload)
 }
 
 func (p *proxyPort) Compare(ctx context.Context, r topology.RegionID) (region.Comparison, error) {

@@ -19,13 +19,14 @@ import (
 
 // startProxy serves the clients of the proxy port: those that Dial through memory, and those of ln unless it is nil.
 func (c *Cluster) startProxy(ln net.Listener) {
-	c.proxy = server.New(server.Options{
+	proxy := server.New(server.Options{
 		Node: &proxyPort{c}, Settings: c.settings, ClientMemory: c.clients, Sockets: &c.sockets, Scans: &c.scans,
 		Exposed: c.exposed(), Version: Version, OnUnknown: c.onUnknown, Seed: c.config.Seed,
 		Mistakes: c.hooks.Mistakes.Server,
 	})
+	c.proxy.Store(proxy)
 	c.proxyPipe = memconn.Listen(memoryAddr(c.proxyAddr))
-	c.serve(c.proxy, c.proxyPipe, ln)
+	c.serve(proxy, c.proxyPipe, ln)
 }
 
 // replica returns the replica of a region on a store, nil if there is none.

@@ -71,6 +71,8 @@ func (n *fakeNode) Table() *route.Table {
 
 func (n *fakeNode) Changed() <-chan struct{} { return nil }
 
+func (n *fakeNode) Publish(*Server, bool, []byte, []byte) {}
+
 func (n *fakeNode) Outdated(topology.Slot, *route.LedRegion) bool { return false }
 
 func (n *fakeNode) Replica(id topology.StoreID, r topology.RegionID) *region.Replica {

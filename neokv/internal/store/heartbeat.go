@@ -250,6 +250,9 @@ func checkView(v *meta.ClusterView) error {
 
 // handle answers the calls of other stores.
 func (s *Store) handle(ctx context.Context, from topology.StoreID, request []byte) ([]byte, error) {
+	if len(request) > 0 && request[0] == busMark {
+		return nil, s.takeBatch(from, request)
+	}
 	m, err := parseMessage(from, request)
 	if err != nil {
 		return nil, err

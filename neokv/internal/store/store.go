@@ -73,6 +73,9 @@ type Options struct {
 	// OnScriptLog gets what scripts log for clients of this store, at a level from debug, 0, to warning, 3. It must not
 	// block. nil: nobody does.
 	OnScriptLog func(level int, text string)
+	// OnMessage gets what clients of other stores have published. It must not block, and keeps neither slice. nil: nobody
+	// does.
+	OnMessage func(shard bool, channel, payload []byte)
 	// OnServe is called when the store's replica of a region begins to serve as its leader. It must not block. nil: not
 	// called.
 	OnServe func(r topology.RegionID, term uint64)
@@ -99,6 +102,7 @@ type Mistakes struct {
 	// StubbornMerge: a merge asks no disk how long it takes, and may be tried again however long it has held clients.
 	StubbornMerge bool
 	AnyJoin       bool // a store joins a region whose slots another of its replicas has
+	RepeatBatch   bool // published messages of which no other store has told that it has them are sent again
 }
 
 // Store is a running store.
@@ -111,6 +115,10 @@ type Store struct {
 	group    atomic.Pointer[meta.Group] // nil if the store has no replica of meta
 
 	scripts lua.Scripts
+
+	lanes  []*lane
+	heards []*heard // by store, counted from 1
+	bus    BusStats
 
 	metaLeader atomic.Uint64 // the store that leads meta as this store's replica of meta knows, 0 if it knows none
 
@@ -193,6 +201,7 @@ func Open(o Options) (s *Store, err error) {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.stalls = raftlog.NewStalls(o.Settings.Raft.RTT * time.Duration(o.Settings.Raft.ElectionTicks) / 3)
 	ticks := raftlog.GroupConfig(0, 0, o.Settings.Raft)
+	s.openLanes()
 	// The endpoint and the fence come first: from here on the disk may fail at any moment, and they then cut the store
 	// off.
 	s.endpoint = o.Network.NewEndpoint(transport.Options{

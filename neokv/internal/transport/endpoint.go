@@ -22,6 +22,7 @@ type Endpoint struct {
 	o       Options
 	net     *Network
 	place   *location
+	nth     uint64 // of the store's endpoints
 	filter  *filter
 	commits commits
 	wire    wire
@@ -79,6 +80,7 @@ type callAnswer struct {
 func (n *Network) NewEndpoint(o Options) *Endpoint {
 	e := &Endpoint{o: o, net: n, place: n.place(o.Store), commits: commits{interval: o.CommitInterval},
 		lines: make(map[topology.StoreID]*linkEnd)}
+	e.nth = e.place.made.Add(1)
 	if old := e.place.now.Load(); old != nil {
 		old.Isolate()
 		old.wire.close() // over TCP, so that the other stores look for the new address
@@ -111,6 +113,9 @@ func (e *Endpoint) Forget(region topology.RegionID) {
 	e.filter.forget(region)
 	e.commits.forget(region)
 }
+
+// Incarnation is larger than that of any endpoint that the store has had before on this network.
+func (e *Endpoint) Incarnation() uint64 { return e.nth }
 
 // Factory returns the value for dragonboat's Expert.TransportFactory. A store's Raft address is its fixed name.
 func (e *Endpoint) Factory() config.TransportFactory { return transportFactory{e} }

@@ -50,7 +50,7 @@ func (k frameKind) limit() int {
 	switch k {
 	case helloFrame, welcomeFrame, proofFrame:
 		return maxHello
-	case batchFrame:
+	case batchFrame, requestFrame: // a request may have a message that a client has published
 		return maxBatch
 	default:
 		return maxOther

@@ -609,7 +609,7 @@ func (w *sockets) call(ctx context.Context, to topology.StoreID, request []byte)
 	switch {
 	case ctx.Err() != nil:
 		return callAnswer{}, errNoAnswer
-	case len(request) > maxOther:
+	case len(request) > requestFrame.limit():
 		return callAnswer{}, fmt.Errorf("call of %s: %w", to.RaftAddress(), err)
 	default:
 		return callAnswer{}, fmt.Errorf("%s: stopped before it answered", to.RaftAddress())

@@ -33,7 +33,10 @@ type Network struct {
 }
 
 // location holds the endpoint that a store has now. It outlives the endpoints.
-type location struct{ now atomic.Pointer[Endpoint] }
+type location struct {
+	now  atomic.Pointer[Endpoint]
+	made atomic.Uint64 // endpoints so far
+}
 
 // NewNetwork returns a network in memory, without stores and with good links.
 func NewNetwork() *Network {

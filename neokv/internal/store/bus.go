@@ -1,0 +1,212 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"neokv.dev/neokv/internal/topology"
+)
+
+// This file carries what clients publish to the other stores. There is a lane from each store to each other one, which
+// sends one batch of messages after the other, each as a call:
+//
+//	[mark u8][incarnation u64][number u64] then for each message [shard u8][channel][payload], both [length uvarint][bytes]
+//
+// Numbers rise with each batch, and incarnations with each start of the sending store. A receiver takes no batch that is
+// not behind the last one that it took. A batch is sent once: if no answer comes, nobody knows whether it has arrived. So
+// messages of a store reach another one in order and none twice; some are lost when a link is cut or a store ends, or when
+// too many wait.
+
+// busMark tells a batch from other calls, which are JSON.
+const busMark = 1
+
+const (
+	batchHeader = 1 + 8 + 8
+	// batchBytes is how long a batch is at most, but for its last message.
+	batchBytes = 1 << 20
+	// laneBytes is how many bytes may wait for a lane. What comes then is lost.
+	laneBytes = 32 << 20
+	// laneTime is how long a batch may take that has a MiB at most, and each further MiB.
+	laneTime = time.Second
+)
+
+// lane carries messages to another store.
+type lane struct {
+	s  *Store
+	to topology.StoreID
+
+	mu      sync.Mutex
+	batches []*laneBatch
+	bytes   int
+	number  uint64 // of the last batch
+	sending bool   // a goroutine sends
+}
+
+type laneBatch struct {
+	bytes    []byte
+	messages int
+}
+
+// heard is what a store has heard from another one.
+type heard struct {
+	mu                  sync.Mutex
+	incarnation, number uint64
+}
+
+// BusStats are counters since the store has started.
+type BusStats struct {
+	Sent, Lost, Late atomic.Int64 // messages; Late of batches that came behind a later one
+}
+
+// Bus returns the counters of messages between stores.
+func (s *Store) Bus() *BusStats { return &s.bus }
+
+// Publish sends a message to the clients of all other stores. It does not wait, and keeps neither slice. shard says that it
+// is one of SPUBLISH, for the clients of the store that serves the channel's slot.
+func (s *Store) Publish(shard bool, channel, payload []byte) {
+	if shard && s.o.Settings.Redis.ClusterEnabled {
+		return
+	}
+	for _, l := range s.lanes {
+		l.put(shard, channel, payload)
+	}
+}
+
+// openLanes makes the lanes to all other stores.
+func (s *Store) openLanes() {
+	for id := topology.StoreID(1); int(id) <= s.o.Settings.Cluster.Stores; id++ {
+		s.heards = append(s.heards, &heard{})
+		if id != s.o.ID {
+			s.lanes = append(s.lanes, &lane{s: s, to: id})
+		}
+	}
+}
+
+func (l *lane) put(shard bool, channel, payload []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	size := len(channel) + len(payload)
+	if l.bytes > 0 && l.bytes+size > laneBytes {
+		l.s.bus.Lost.Add(1)
+		return
+	}
+	var b *laneBatch
+	if n := len(l.batches); n > 0 && len(l.batches[n-1].bytes) < batchBytes {
+		b = l.batches[n-1]
+	} else {
+		b = &laneBatch{bytes: make([]byte, batchHeader, batchHeader+size+16)}
+		l.batches = append(l.batches, b)
+	}
+	before := len(b.bytes)
+	b.bytes = appendPublished(b.bytes, shard, channel, payload)
+	b.messages++
+	l.bytes += len(b.bytes) - before
+	if !l.sending && l.s.ctx.Err() == nil {
+		l.sending = true
+		l.s.wg.Go(l.send)
+	}
+}
+
+// send sends batches until none is left.
+func (l *lane) send() {
+	for {
+		l.mu.Lock()
+		if len(l.batches) == 0 || l.s.ctx.Err() != nil {
+			l.sending = false
+			l.mu.Unlock()
+			return
+		}
+		b := l.batches[0]
+		l.batches[0] = nil
+		l.batches = l.batches[1:]
+		l.bytes -= len(b.bytes) - batchHeader
+		l.number++
+		b.bytes[0] = busMark
+		binary.BigEndian.PutUint64(b.bytes[1:], l.s.endpoint.Incarnation())
+		binary.BigEndian.PutUint64(b.bytes[9:], l.number)
+		l.mu.Unlock()
+		ctx, cancel := context.WithTimeout(l.s.ctx, laneTime*time.Duration(1+len(b.bytes)/batchBytes))
+		_, err := l.s.endpoint.Call(ctx, l.to, b.bytes)
+		cancel()
+		switch {
+		case err == nil:
+			l.s.bus.Sent.Add(int64(b.messages))
+		case l.s.o.Mistakes.RepeatBatch:
+			l.mu.Lock()
+			again := &laneBatch{bytes.Clone(b.bytes), b.messages}
+			l.batches = append([]*laneBatch{again}, l.batches...)
+			l.bytes += len(b.bytes) - batchHeader
+			l.mu.Unlock()
+		default:
+			l.s.bus.Lost.Add(int64(b.messages))
+		}
+	}
+}
+
+// takeBatch hands the messages of a batch to this store's clients.
+func (s *Store) takeBatch(from topology.StoreID, request []byte) error {
+	if from < 1 || int(from) > len(s.heards) || from == s.o.ID {
+		return fmt.Errorf("messages of store %d, which is none", from)
+	}
+	all, err := parseBatch(request)
+	if err != nil {
+		return fmt.Errorf("messages of store %d: %w", from, err)
+	}
+	h := s.heards[from-1]
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	incarnation, number := binary.BigEndian.Uint64(request[1:]), binary.BigEndian.Uint64(request[9:])
+	if incarnation < h.incarnation || incarnation == h.incarnation && number <= h.number {
+		s.bus.Late.Add(int64(len(all)))
+		return nil
+	}
+	h.incarnation, h.number = incarnation, number
+	if f := s.o.OnMessage; f != nil {
+		for _, m := range all {
+			f(m.shard, m.channel, m.payload)
+		}
+	}
+	return nil
+}
+
+type published struct {
+	shard            bool
+	channel, payload []byte
+}
+
+func appendPublished(b []byte, shard bool, channel, payload []byte) []byte {
+	kind := byte(0)
+	if shard {
+		kind = 1
+	}
+	b = append(binary.AppendUvarint(append(b, kind), uint64(len(channel))), channel...)
+	return append(binary.AppendUvarint(b, uint64(len(payload))), payload...)
+}
+
+// parseBatch returns the messages of a batch, which are parts of it.
+func parseBatch(b []byte) (all []published, err error) {
+	if len(b) < batchHeader || b[0] != busMark {
+		return nil, fmt.Errorf("a batch of %d bytes has no header", len(b))
+	}
+	for b = b[batchHeader:]; len(b) > 0; {
+		if b[0] > 1 {
+			return nil, fmt.Errorf("a message of kind %d", b[0])
+		}
+		m := published{shard: b[0] == 1}
+		b = b[1:]
+		for _, part := range []*[]byte{&m.channel, &m.payload} {
+			n, size := binary.Uvarint(b)
+			if size <= 0 || n > uint64(len(b)-size) {
+				return nil, fmt.Errorf("a message is cut off")
+			}
+			*part, b = b[size:size+int(n):size+int(n)], b[size+int(n):]
+		}
+		all = append(all, m)
+	}
+	return all, nil
+}
