@@ -20,7 +20,8 @@ const (
 	FlagSkipSlowLog
 	FlagSkipMonitor
 	FlagNoMandatoryKeys
-	FlagMayReplicate // a script that may write, in a row that does not say so; COMMAND INFO has no name for it
+	FlagMayReplicate // it may write, or send to others, in a row that does not say so; COMMAND INFO has no name for it
+	FlagPubsub
 )
 
 // flagNames has the order in which COMMAND INFO lists the flags.
@@ -32,6 +33,7 @@ var flagNames = []struct {
 	{FlagReadonly, "readonly"},
 	{FlagDenyOOM, "denyoom"},
 	{FlagAdmin, "admin"},
+	{FlagPubsub, "pubsub"},
 	{FlagNoScript, "noscript"},
 	{FlagLoading, "loading"},
 	{FlagStale, "stale"},
@@ -47,7 +49,7 @@ var flagNames = []struct {
 // categoryNames has the order in which COMMAND INFO lists the ACL categories.
 var categoryNames = []string{
 	"keyspace", "read", "write", "set", "sortedset", "list", "hash", "string", "admin", "fast", "slow", "dangerous",
-	"connection", "transaction", "scripting",
+	"connection", "transaction", "scripting", "pubsub",
 }
 
 // groupCategories are the categories that follow from Doc.Group.
@@ -80,6 +82,8 @@ func (c *Command) inCategory(name string) bool {
 		return c.Flags&FlagReadonly != 0 && c.Doc.Group != "scripting"
 	case "admin", "dangerous":
 		return c.Flags&FlagAdmin != 0
+	case "pubsub":
+		return c.Flags&FlagPubsub != 0
 	case "fast":
 		return c.Flags&FlagFast != 0
 	case "slow":

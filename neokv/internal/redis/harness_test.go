@@ -124,7 +124,7 @@ func (d *region) script(args [][]byte, out *Reply) (c Call, isScript, ok bool) {
 	}
 	var touched []byte
 	if n == 0 {
-		if touched, ok = FirstKey(script, flags, args[2:], d.limits, d.now(), nil, nil, out); !ok {
+		if touched, ok = FirstKey(script, flags, args[2:], d.limits, d.now(), nil, nil, nil, out); !ok {
 			return c, true, false
 		}
 	}

@@ -205,7 +205,11 @@ type Run struct {
 	// ScriptLimits are those of the scripts among the calls.
 	ScriptLimits ScriptLimits
 	// Seen, if it is not nil, is told of each call that a script of the run makes, while it is made.
-	Seen  func(script *Call, x *InnerCall)
+	Seen func(script *Call, x *InnerCall)
+	// Published, if it is not nil, is told of each message that a script of the run has published, when the script has
+	// ended without being undone.
+	Published func(script *Call, p Publication)
+
 	begun int // how many calls have begun; a run that is repeated begins none anew
 }
 
@@ -307,6 +311,8 @@ type Writer struct {
 	Log            func(level int, text string)
 	// Seen, if it is not nil, is told of each call that the present script makes.
 	Seen func(*InnerCall)
+	// Published, if it is not nil, is told of each message that the present script has published, at the script's end.
+	Published func(Publication)
 	// ScriptsEnded counts the scripts that a limit has ended.
 	ScriptsEnded uint64
 	// Choices, if it is not nil, seeds the random choices of reads. Then no choice of a write depends on what is read. The

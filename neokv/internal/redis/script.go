@@ -153,10 +153,20 @@ func (r *Run) sees(c *Call) func(*InnerCall) {
 // SeeCall has the Writer tell the run of what its script calls, if the call is one. A run whose callers have been answered
 // already has no calls.
 func (w *Writer) SeeCall(r *Run, call int) {
-	w.Seen = nil
-	if call < len(r.Calls) {
-		w.Seen = r.sees(&r.Calls[call])
+	w.Seen, w.Published = nil, nil
+	if call >= len(r.Calls) {
+		return
 	}
+	c := &r.Calls[call]
+	if w.Seen = r.sees(c); r.Published != nil && c.Script() {
+		w.Published = func(p Publication) { r.Published(c, p) }
+	}
+}
+
+// Publication is a message that a script publishes.
+type Publication struct {
+	Shard            bool // by SPUBLISH
+	Channel, Payload []byte
 }
 
 // ScriptText returns the place of the text in the arguments of a script's call, 0 if the call is none.
@@ -193,9 +203,10 @@ func declared(args [][]byte) int {
 // such a call; then out has its reply. nowMS is the time that the script sees. The script ends when work is over; then out
 // has nothing to say.
 func FirstKey(script *lua.Script, flags ScriptFlags, rest [][]byte, limits ScriptLimits, nowMS uint64,
-	log func(level int, text string), work *engine.Work, out *Reply) (key []byte, touched bool) {
+	log func(level int, text string), published func(Publication), work *engine.Work, out *Reply) (key []byte, touched bool) {
 	h := takeHost()
 	defer h.release()
+	h.publish = published
 	h.flags, h.limits, h.log, h.nowMS, h.looking, h.work = flags, limits, log, nowMS, true, work
 	reply, ended := h.run(script, nil, rest[1:], rand.Uint64(), out.Proto)
 	if h.touched {
@@ -205,6 +216,7 @@ func FirstKey(script *lua.Script, flags ScriptFlags, rest [][]byte, limits Scrip
 		out.Error(ended)
 	} else {
 		out.raw(reply)
+		h.send()
 	}
 	return nil, false
 }
@@ -214,7 +226,7 @@ func (w *Writer) script(args [][]byte, out *Reply) error {
 	h := takeHost()
 	defer h.release()
 	h.w, h.limits, h.log, h.nowMS, h.dearest = w, w.ScriptLimits, w.Log, w.State.TimeMS, w.group.dearest
-	h.seen = w.Seen
+	h.seen, h.publish = w.Seen, w.Published
 	if w.group.begun {
 		h.limits.Steps = max(0, h.limits.Steps-w.group.used.Steps)
 		h.limits.Bytes = max(0, h.limits.Bytes-w.group.used.Bytes)
@@ -281,8 +293,10 @@ type scriptHost struct {
 	limits  ScriptLimits
 	log     func(level int, text string)
 	nowMS   uint64
-	seen    func(*InnerCall) // nil: nobody is told of the calls
-	named   *Command         // the row that the present call names
+	seen    func(*InnerCall)  // nil: nobody is told of the calls
+	named   *Command          // the row that the present call names
+	publish func(Publication) // nil: another replica publishes
+	sent    []Publication     // by the script so far
 
 	calls   int
 	held    uint64        // bytes that the calls have written
@@ -364,6 +378,7 @@ func (h *scriptHost) call(args [][]byte, out *Reply, seed uint64) error {
 		return h.err
 	case ended == "":
 		out.raw(reply)
+		h.send()
 		return nil
 	}
 	if h.saved && !h.w.ScriptMistakes.KeptWrites {
@@ -481,7 +496,7 @@ func (h *scriptHost) find(args [][]byte, out *Reply) (row *Command, run inScript
 	case c.Flags&FlagNoScript != 0:
 		out.Error(errScriptNot)
 		return nil, nil
-	case h.flags&ScriptReadOnly != 0 && c.Flags&FlagWrite != 0:
+	case h.flags&ScriptReadOnly != 0 && c.Flags&(FlagWrite|FlagMayReplicate) != 0:
 		out.Error(errScriptReadOnly)
 		return nil, nil
 	}
@@ -689,7 +704,32 @@ var ofNoRegion = NewTable(
 		out.BulkString(strconv.FormatUint(h.nowMS/1000, 10))
 		out.BulkString(strconv.FormatUint(h.nowMS%1000*1000, 10))
 	})},
+	&Command{Name: "publish", Arity: 3, Flags: FlagMayReplicate, How: HowOwn, Run: inScript(published)},
+	&Command{Name: "spublish", Arity: 3, Flags: FlagMayReplicate, How: HowOwn, Keys: []KeySpec{{First: 1, Step: 1}},
+		Run: inScript(func(h *scriptHost, args [][]byte, out *Reply) {
+			if h.local(h.named, args, out) {
+				published(h, args, out)
+			}
+		})},
 )
+
+// send publishes what the script has published: it has ended, and nothing undoes it.
+func (h *scriptHost) send() {
+	for _, p := range h.sent {
+		h.publish(p)
+	}
+}
+
+// published is PUBLISH and SPUBLISH in a script. The reply is 0 on every replica, since each has other subscribers, and the
+// script may write what it is told.
+func published(h *scriptHost, args [][]byte, out *Reply) {
+	bytes := len(args[1]) + len(args[2])
+	h.state.Charge(bytes/heldBytes, bytes)
+	if h.publish != nil {
+		h.sent = append(h.sent, Publication{h.named.Name == "spublish", slices.Clone(args[1]), slices.Clone(args[2])})
+	}
+	out.Int(0)
+}
 
 // allRows has all commands of the server, nil in tests of this package.
 var allRows *CommandTable

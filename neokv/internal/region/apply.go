@@ -544,7 +544,7 @@ func (m *machine) run(w *redis.Writer, h *entryHeader, units []byte, b *proposal
 func (m *machine) call(w *redis.Writer, row *redis.Command, a *answers) error {
 	var run *redis.Run
 	out := &m.discard
-	if w.Seen = nil; a.b == nil {
+	if w.Seen, w.Published = nil, nil; a.b == nil {
 		out.Discard(keptReplyBytes)
 	} else {
 		var call int

@@ -7,6 +7,8 @@ import (
 	"unsafe"
 
 	"neokv.dev/neokv/internal/redis"
+	"neokv.dev/neokv/internal/route"
+	"neokv.dev/neokv/internal/topology"
 )
 
 // This file has the register of subscriptions: which clients of a server get which messages. A message that is published
@@ -24,6 +26,7 @@ type channels struct {
 	of       [channelKinds]map[string]*channel
 	patterns []*channel                 // in any order
 	matched  atomic.Pointer[[]*channel] // a copy of patterns, nil if they have changed since it was made
+	watching bool                       // see watchSlots
 }
 
 // channelKind is what a client can subscribe to. Each kind has names of its own.
@@ -217,4 +220,60 @@ func (x *channel) encode(name, payload []byte) []byte {
 func appendBulk(b, text []byte) []byte {
 	b = append(strconv.AppendInt(append(b, '$'), int64(len(text)), 10), "\r\n"...)
 	return append(append(b, text...), "\r\n"...)
+}
+
+// watchSlots ends subscriptions to shard channels whose slots this store no longer serves, from now on and until there are
+// none. A server that redirects nobody serves all slots.
+func (s *Server) watchSlots() {
+	x := &s.channels
+	if s.proxy() {
+		return
+	}
+	x.mu.Lock()
+	begun := x.watching
+	x.watching = true
+	x.mu.Unlock()
+	if begun { // perhaps it has looked before the subscription was there
+		s.endForeign(false)
+		return
+	}
+	s.wg.Go(func() {
+		for {
+			changed := s.node.Changed()
+			if s.endForeign(true) {
+				return
+			}
+			select {
+			case <-changed:
+			case <-s.closing:
+				return
+			}
+		}
+	})
+}
+
+// endForeign ends subscriptions to shard channels of slots that another store serves, and tells their clients. If none is
+// left, watchSlots may end, if it asks so.
+func (s *Server) endForeign(mayEnd bool) (ends bool) {
+	x := &s.channels
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for name, to := range x.of[shardChannel] {
+		d := route.Decide(s.node.Table(), s.self, []topology.Slot{topology.SlotOf([]byte(name))}, false)
+		if d.Action == route.Serve || d.Action == route.Wait {
+			continue
+		}
+		for len(to.all) > 0 {
+			c := to.all[0].c
+			x.remove(c, shardChannel, name)
+			n := c.subs.confirmed(shardChannel)
+			m := newPush(s.o.ClientMemory, appendConfirmation(nil, "sunsubscribe", []byte(name), n, 2))
+			c.out.push(m)
+			m.release()
+		}
+	}
+	if ends = mayEnd && len(x.of[shardChannel]) == 0; ends {
+		x.watching = false
+	}
+	return ends
 }

@@ -60,11 +60,11 @@ func runClientList(c *conn, args [][]byte) {
 	switch {
 	case len(args) == 2:
 	case len(args) == 4 && redis.IsOption(args[2], "type"):
-		known, normal := c.clientKind(args[3])
-		if !known {
+		of := c.clientKind(args[3])
+		if of == nil {
 			return
 		}
-		want = func(*conn) bool { return normal }
+		want = of
 	case len(args) > 3 && redis.IsOption(args[2], "id"):
 		ids := map[uint64]bool{}
 		for _, a := range args[3:] {
@@ -107,7 +107,7 @@ func (c *conn) describe(b []byte, now time.Time) []byte {
 	for _, f := range [...]struct {
 		set  bool
 		flag string
-	}{{c.watches.Load(), "O"}, {c.multi.Load() > 0, "x"}, {c.blocked.Load(), "b"}, {i.ReadOnly, "r"}, {c.noEvict.Load(), "e"}} {
+	}{{c.watches.Load(), "O"}, {c.subscribes.Load(), "P"}, {c.multi.Load() > 0, "x"}, {c.blocked.Load(), "b"}, {i.ReadOnly, "r"}, {c.noEvict.Load(), "e"}} {
 		if f.set {
 			flags += f.flag
 		}
@@ -118,11 +118,13 @@ func (c *conn) describe(b []byte, now time.Time) []byte {
 	if last := c.last.Load(); last != nil {
 		name = last.FullName()
 	}
-	b = fmt.Appendf(b, "id=%d addr=%v laddr=%v fd=0 name=%s age=%d idle=%d flags=%s db=0 sub=0 psub=0 ssub=0 multi=%d"+
+	b = fmt.Appendf(b, "id=%d addr=%v laddr=%v fd=0 name=%s age=%d idle=%d flags=%s db=0 sub=%d psub=%d ssub=%d multi=%d"+
 		" qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=%d omem=%d tot-mem=%d events=r cmd=%s"+
 		" user=default redir=-1 resp=%d",
 		c.id, c.nc.RemoteAddr(), c.nc.LocalAddr(), i.Name, int64(now.Sub(c.created).Seconds()),
-		int64(now.Sub(time.Unix(0, c.seen.Load())).Seconds()), flags, c.multi.Load()-1, c.out.length(),
+		int64(now.Sub(time.Unix(0, c.seen.Load())).Seconds()), flags,
+		c.subs.counts[namedChannel].Load(), c.subs.counts[patternChannel].Load(), c.subs.counts[shardChannel].Load(),
+		c.multi.Load()-1, c.out.length(),
 		c.out.waiting.Load()+c.out.queued.Load(), c.size(), name, i.Proto)
 	if i.LibName != "" || i.LibVer != "" {
 		b = fmt.Appendf(b, " lib-name=%s lib-ver=%s", i.LibName, i.LibVer)
@@ -130,16 +132,19 @@ func (c *conn) describe(b []byte, now time.Time) []byte {
 	return append(b, '\n')
 }
 
-// clientKind reports whether Redis knows a type of clients, and whether it is the only one here, normal. It answers
-// with the error for a type that Redis does not know.
-func (c *conn) clientKind(kind []byte) (known, normal bool) {
-	for _, k := range []string{"normal", "slave", "replica", "pubsub", "master"} {
-		if redis.IsOption(kind, k) {
-			return true, k == "normal"
-		}
+// clientKind returns which clients are of a type, nil for a type that Redis does not know; the reply then says so. There
+// are no clients but normal ones and subscribers here.
+func (c *conn) clientKind(kind []byte) func(*conn) bool {
+	switch {
+	case redis.IsOption(kind, "normal"):
+		return func(x *conn) bool { return !x.subscribes.Load() }
+	case redis.IsOption(kind, "pubsub"):
+		return func(x *conn) bool { return x.subscribes.Load() }
+	case redis.IsOption(kind, "slave"), redis.IsOption(kind, "replica"), redis.IsOption(kind, "master"):
+		return func(*conn) bool { return false }
 	}
 	c.out.Error("ERR Unknown client type '" + oneLine(kind) + "'")
-	return false, false
+	return nil
 }
 
 // runClientKill closes connections: one by its address, in the old form, or all that match the filters.
@@ -147,7 +152,7 @@ func runClientKill(c *conn, args [][]byte) {
 	old := len(args) == 3
 	var id int64
 	var addr, laddr string
-	all, skipMe := true, !old
+	of, skipMe := func(*conn) bool { return true }, !old
 	if old {
 		addr = string(args[2])
 	} else {
@@ -169,11 +174,9 @@ func runClientKill(c *conn, args [][]byte) {
 				}
 				id = n
 			case redis.IsOption(option, "type"):
-				known, normal := c.clientKind(value)
-				if !known {
+				if of = c.clientKind(value); of == nil {
 					return
 				}
-				all = normal
 			case redis.IsOption(option, "addr"):
 				addr = string(value)
 			case redis.IsOption(option, "laddr"):
@@ -196,7 +199,7 @@ func runClientKill(c *conn, args [][]byte) {
 	var found []*conn
 	c.s.mu.Lock()
 	for _, x := range c.s.clients {
-		if all && (id == 0 || x.id == uint64(id)) && (addr == "" && !old || x.nc.RemoteAddr().String() == addr) &&
+		if of(x) && (id == 0 || x.id == uint64(id)) && (addr == "" && !old || x.nc.RemoteAddr().String() == addr) &&
 			(laddr == "" || x.nc.LocalAddr().String() == laddr) && (x != c || !skipMe) {
 			found = append(found, x)
 			if x != c {

@@ -28,10 +28,14 @@ const (
 )
 
 func runPing(c *conn, args [][]byte) {
-	switch len(args) {
-	case 1:
+	switch n := len(args); {
+	case n <= 2 && c.session.OnlyListens():
+		c.out.Array(2)
+		c.out.BulkString("pong")
+		c.out.Bulk(bytes.Join(args[1:], nil))
+	case n == 1:
 		c.out.Status("PONG")
-	case 2:
+	case n == 2:
 		c.out.Bulk(args[1])
 	default:
 		c.out.WrongArity(commands.Lookup(args[0]))
@@ -57,6 +61,7 @@ func runSelect(c *conn, args [][]byte) {
 }
 
 func runQuit(c *conn, args [][]byte) {
+	c.out.drain()
 	c.out.OK()
 	c.closing = true
 }
@@ -64,6 +69,7 @@ func runQuit(c *conn, args [][]byte) {
 func runReset(c *conn, args [][]byte) {
 	c.endTransaction()
 	c.endMonitor()
+	c.unsubscribeAll()
 	c.session.Reset(*c.s.limits.password.Load() == "")
 	c.out.Proto = c.session.Proto
 	c.tell()
@@ -116,6 +122,7 @@ func runHello(c *conn, args [][]byte) {
 		c.out.Error(wrong)
 		return
 	case version > 0:
+		c.out.drain()
 		c.session.Proto, c.out.Proto = version, version
 		c.tell()
 	}

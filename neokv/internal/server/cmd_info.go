@@ -167,7 +167,10 @@ func infoPersistence(c *conn) []string {
 }
 
 func infoStats(c *conn) []string {
-	x := &c.s.stats
+	x, subs := &c.s.stats, &c.s.channels
+	subs.mu.RLock()
+	channels, patterns, shards := len(subs.of[namedChannel]), len(subs.patterns), len(subs.of[shardChannel])
+	subs.mu.RUnlock()
 	now := x.rates.since(x, time.Now())
 	return lines("total_connections_received", x.connections.Load(), "total_commands_processed", x.commands.Load(),
 		"instantaneous_ops_per_sec", fmt.Sprintf("%.0f", now.commands),
@@ -178,7 +181,8 @@ func infoStats(c *conn) []string {
 		"instantaneous_input_repl_kbps", "0.00", "instantaneous_output_repl_kbps", "0.00",
 		"rejected_connections", x.rejected.Load(), "sync_full", 0, "sync_partial_ok", 0, "sync_partial_err", 0,
 		"evicted_keys", 0,
-		"evicted_clients", x.evicted.Load(), "pubsub_channels", 0, "pubsub_patterns", 0, "pubsubshard_channels", 0,
+		"evicted_clients", x.evicted.Load(), "pubsub_channels", channels, "pubsub_patterns", patterns,
+		"pubsubshard_channels", shards,
 		"latest_fork_usec", 0, "total_forks", 0, "migrate_cached_sockets", 0, "slave_expires_tracked_keys", 0,
 		"tracking_total_keys", 0, "tracking_total_items", 0,
 		"tracking_total_prefixes", 0, "unexpected_error_replies", 0, "total_error_replies", x.errors.total(),

@@ -128,6 +128,10 @@ func (e *executor) ready(cmd *command, quick bool) readiness {
 				if len(log) < maxScriptLog {
 					log = append(log, func() { e.node.LogScript(level, text) })
 				}
+			}, func(p redis.Publication) {
+				if e.published != nil {
+					e.published(cmd.args, p)
+				}
 			}, &e.work, e.out)
 		e.scripting.end()
 		e.endScript(0)
@@ -335,12 +339,14 @@ func (e *executor) beginScript(on topology.StoreID, deadline time.Time) bool {
 func (e *executor) endScript(on topology.StoreID) { <-e.places[on] }
 
 // insideScripts is what a connection keeps of the calls that its scripts have made, until the scripts themselves have been
-// answered and shown. Each script is known by the first argument of its call.
+// answered and shown. Each script is known by the first argument of its call, or of its command if it touches no key.
 type insideScripts struct {
 	mu    sync.Mutex         // scripts of several regions may run at once
 	lines map[*[]byte][]byte // for monitors; as in Redis the line of the script comes first
 	bytes int                // of the lines
 	fails map[*[]byte]string // the last error
+
+	published map[*[]byte][]redis.Publication // not yet
 }
 
 const (
@@ -395,6 +401,29 @@ func (s *insideScripts) show(script *[]byte, args [][]byte) {
 	s.lines[script] = lines
 }
 
+// publish keeps what a script has published.
+func (s *insideScripts) publish(args [][]byte, p redis.Publication) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.published == nil {
+		s.published = map[*[]byte][]redis.Publication{}
+	}
+	s.published[&args[0]] = append(s.published[&args[0]], p)
+}
+
+// takePublished takes what a command's script has published.
+func (s *insideScripts) takePublished(cmd *command) []redis.Publication {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := &cmd.args[0]
+	if cmd.script != nil {
+		key = &cmd.script.Args[0]
+	}
+	all := s.published[key]
+	delete(s.published, key)
+	return all
+}
+
 // shown returns the lines of a script's calls. script is nil for other commands.
 func (s *insideScripts) shown(script *redis.Call) []byte {
 	if script == nil {
@@ -420,7 +449,7 @@ func (s *insideScripts) counted(script *redis.Call, reply []byte) bool {
 func (s *insideScripts) reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lines, s.fails, s.bytes = nil, nil, 0
+	s.lines, s.fails, s.published, s.bytes = nil, nil, nil, 0
 }
 
 func runScriptLoad(c *conn, args [][]byte) {

@@ -191,12 +191,14 @@ func (c *conn) execute(exec *command) {
 		c.out.Array(len(cmds))
 		if alone && len(u.buf) > freeRoom {
 			c.closing = !c.out.flush()
-			c.out.Buf = u.buf // without copying it
-			from := 0
+			c.out.Buf = u.buf   // without copying it
+			from, moved := 0, 0 // messages to the client itself move the replies behind them
 			for i, end := range u.ends {
+				size := len(c.out.Buf)
 				c.answered(&cmds[i], from, true)
 				c.loaded(&cmds[i])
-				from = end
+				moved += len(c.out.Buf) - size
+				from = end + moved
 			}
 			c.ran(cmds)
 			return
@@ -496,6 +498,27 @@ func (e *executor) serves(cmd *command) bool {
 	}
 	e.out.Buf = append(d.AppendError(append(e.out.Buf, '-')), '\r', '\n')
 	return false
+}
+
+// awaitServed waits until a store serves a slot, and reports whether this port does. If not, the reply says why.
+func (e *executor) awaitServed(slot topology.Slot) bool {
+	slots := []topology.Slot{slot}
+	deadline := time.Now().Add(e.knobs.LeaderlessWait)
+	for {
+		changed, t := e.node.Changed(), e.node.Table()
+		d := route.Decide(t, e.self, slots, false)
+		switch {
+		case d.Action == route.Serve:
+			return true
+		case d.Action == route.Wait, d.Action == route.Moved && e.outdated(t, d):
+			if e.wait(changed, deadline) {
+				continue
+			}
+			d = route.Unserved(t, e.self, slot, e.unserved.Add(1)-1)
+		}
+		e.out.Buf = append(d.AppendError(append(e.out.Buf, '-')), '\r', '\n')
+		return false
+	}
 }
 
 // watch begins to watch keys in the region that has them. It returns nil if it cannot; the reply says why.

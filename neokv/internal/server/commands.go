@@ -105,8 +105,10 @@ const (
 	inTransaction = ofSession | redis.FlagFast | redis.FlagAllowBusy
 
 	adminNow = ofSession | redis.FlagAdmin
-	slow     = anytime | redis.FlagAdmin
-	ofScript = redis.FlagNoScript | redis.FlagStale | redis.FlagSkipMonitor | redis.FlagNoMandatoryKeys |
+	// ofSubscriber has the flags of the commands about a client's own subscriptions.
+	ofSubscriber = ofSession | redis.FlagPubsub
+	slow         = anytime | redis.FlagAdmin
+	ofScript     = redis.FlagNoScript | redis.FlagStale | redis.FlagSkipMonitor | redis.FlagNoMandatoryKeys |
 		redis.FlagMovableKeys
 )
 
@@ -116,6 +118,11 @@ func scriptKeys(notes string, flags ...string) []redis.KeySpec {
 }
 
 const keysUnknown = "We cannot tell how the keys will be used so we assume the worst, "
+
+// shardChannels says that the arguments from the first to the last are channels, which are routed like keys.
+func shardChannels(last int) []redis.KeySpec {
+	return []redis.KeySpec{{First: 1, Last: last, Step: 1, Flags: []string{"not_key"}}}
+}
 
 // ownRows lists the server's own rows. What they say of a command is what redis-server 7.0.15 says, or 7.2 for CLIENT
 // SETINFO and CLIENT NO-TOUCH; the wording of summaries is ours.
@@ -207,6 +214,69 @@ func ownRows() []*redis.Command {
 					How: redis.HowOwn, Run: runner(runScriptLoad)},
 				{Name: "help", Arity: 2, Flags: anytime,
 					Doc: doc("Lists the subcommands.", "5.0.0", "", "O(1)"),
+					How: redis.HowOwn, Run: runner(runHelp)},
+			}},
+		{Name: "subscribe", Arity: -2, Flags: ofSubscriber,
+			Doc: doc("Subscribes to channels.", "2.0.0", "pubsub",
+				"O(N) where N is the number of channels to subscribe to."),
+			How: redis.HowSession, Run: runner(runSubscribe)},
+		{Name: "unsubscribe", Arity: -1, Flags: ofSubscriber,
+			Doc: doc("Ends subscriptions to channels, to all if none are named.", "2.0.0", "pubsub",
+				"O(N) where N is the number of clients already subscribed to a channel."),
+			How: redis.HowSession, Run: runner(runUnsubscribe)},
+		{Name: "psubscribe", Arity: -2, Flags: ofSubscriber,
+			Doc: doc("Subscribes to all channels that match patterns.", "2.0.0", "pubsub",
+				"O(N) where N is the number of patterns the client is already subscribed to."),
+			How: redis.HowSession, Run: runner(runPSubscribe)},
+		{Name: "punsubscribe", Arity: -1, Flags: ofSubscriber,
+			Doc: doc("Ends subscriptions to patterns, to all if none are named.", "2.0.0", "pubsub",
+				"O(N+M) where N is the number of patterns the client is already subscribed and M is the number of "+
+					"total patterns subscribed in the system (by any client)."),
+			How: redis.HowSession, Run: runner(runPUnsubscribe)},
+		{Name: "publish", Arity: 3, Flags: anytime | redis.FlagPubsub | redis.FlagFast | redis.FlagMayReplicate,
+			Doc: doc("Sends a message to all who have subscribed to a channel, at any port of the cluster.", "2.0.0",
+				"pubsub", "O(N+M) where N is the number of clients subscribed to the receiving channel and M is the "+
+					"total number of subscribed patterns (by any client)."),
+			How: redis.HowOwn, Run: runner(runPublish)},
+		{Name: "ssubscribe", Arity: -2, Flags: ofSubscriber, Keys: shardChannels(-1),
+			Doc: doc("Subscribes to channels at the store that serves their slot.", "7.0.0", "pubsub",
+				"O(N) where N is the number of shard channels to subscribe to."),
+			How: redis.HowSession, Run: runner(runSSubscribe)},
+		{Name: "sunsubscribe", Arity: -1, Flags: ofSubscriber, Keys: shardChannels(-1),
+			Doc: doc("Ends subscriptions of SSUBSCRIBE, all if none are named.", "7.0.0", "pubsub",
+				"O(N) where N is the number of clients already subscribed to a shard channel."),
+			How: redis.HowSession, Run: runner(runSUnsubscribe)},
+		{Name: "spublish", Arity: 3, Flags: anytime | redis.FlagPubsub | redis.FlagFast | redis.FlagMayReplicate,
+			Keys: shardChannels(0),
+			Doc: doc("Sends a message to all who have subscribed to a channel at the store that serves its slot.",
+				"7.0.0", "pubsub", "O(N) where N is the number of clients subscribed to the receiving shard channel."),
+			How: redis.HowOwn, Run: runner(runSPublish)},
+		{Name: "pubsub", Arity: -2,
+			Doc: doc("Commands about subscriptions.", "2.8.0", "pubsub", "Depends on subcommand."),
+			Sub: []*redis.Command{
+				{Name: "channels", Arity: -2, Flags: anytime | redis.FlagPubsub,
+					Doc: doc("Lists the channels with subscribers at this port.", "2.8.0", "",
+						"O(N) where N is the number of active channels, and assuming constant time pattern matching "+
+							"(relatively short channels and patterns)"),
+					How: redis.HowOwn, Run: runner(runPubsubChannels)},
+				{Name: "numpat", Arity: 2, Flags: anytime | redis.FlagPubsub,
+					Doc: doc("Counts the patterns with subscribers at this port.", "2.8.0", "", "O(1)"),
+					How: redis.HowOwn, Run: runner(runPubsubNumPat)},
+				{Name: "numsub", Arity: -2, Flags: anytime | redis.FlagPubsub,
+					Doc: doc("Counts the subscribers of channels at this port.", "2.8.0", "",
+						"O(N) for the NUMSUB subcommand, where N is the number of requested channels"),
+					How: redis.HowOwn, Run: runner(runPubsubNumSub)},
+				{Name: "shardchannels", Arity: -2, Flags: anytime | redis.FlagPubsub,
+					Doc: doc("Lists the channels of SSUBSCRIBE with subscribers at this port.", "7.0.0", "",
+						"O(N) where N is the number of active shard channels, and assuming constant time pattern "+
+							"matching (relatively short shard channels)."),
+					How: redis.HowOwn, Run: runner(runPubsubShardChannels)},
+				{Name: "shardnumsub", Arity: -2, Flags: anytime | redis.FlagPubsub,
+					Doc: doc("Counts the subscribers of channels of SSUBSCRIBE at this port.", "7.0.0", "",
+						"O(N) for the SHARDNUMSUB subcommand, where N is the number of requested shard channels"),
+					How: redis.HowOwn, Run: runner(runPubsubShardNumSub)},
+				{Name: "help", Arity: 2, Flags: anytime,
+					Doc: doc("Lists the subcommands.", "6.2.0", "", "O(1)"),
 					How: redis.HowOwn, Run: runner(runHelp)},
 			}},
 		{Name: "hello", Arity: -1, Flags: greeting,

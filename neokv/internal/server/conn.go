@@ -70,7 +70,7 @@ func newConn(s *Server, nc net.Conn, id uint64, trusted bool) *conn {
 	c.rd.grow = c.enlarge
 	c.out.init(c)
 	c.exec.init(&s.backend, c, c.ctx.Done(), &c.out.Reply)
-	c.exec.seen = c.saw
+	c.exec.seen, c.exec.published = c.saw, c.inside.publish
 	c.tell()
 	c.seen.Store(c.created.UnixNano())
 	return c

@@ -145,6 +145,9 @@ type executor struct {
 	errs   redis.Reply
 	more   func(bytes int) int                          // moreOfReads, made once
 	seen   func(script *redis.Call, x *redis.InnerCall) // is told of the calls of scripts
+	// published is told of what a script publishes, whose call, or command if it touches no key, has these arguments.
+	published func(args [][]byte, p redis.Publication)
+	ofCalls   func(script *redis.Call, p redis.Publication) // published, for calls
 
 	readLimit int   // how many reads the next batch may have
 	ends      []int // for each command of the batch: the end of its tasks
@@ -165,6 +168,11 @@ func (e *executor) init(b *backend, c caller, gone <-chan struct{}, out *redis.R
 	e.backend, e.caller, e.gone, e.out = b, c, gone, out
 	e.more, e.readLimit = e.moreOfReads, firstReads
 	e.work.Look = e.look
+	e.ofCalls = func(script *redis.Call, p redis.Publication) {
+		if e.published != nil {
+			e.published(script.Args, p)
+		}
+	}
 }
 
 // task is one call, or the calls of a transaction, and what became of it.

@@ -31,6 +31,9 @@ func (cmd *command) joins(how redis.How) bool {
 	return cmd.how == how && (how == redis.HowWrite || how == redis.HowRead && !cmd.cut)
 }
 
+// isScript reports whether the command is EVAL or one of its kin.
+func (cmd *command) isScript() bool { return cmd.script != nil || cmd.how == redis.HowScript }
+
 // together returns how many commands run together with the first, which does so, itself included.
 func (e *executor) together(cmds []command) (n int) {
 	how := cmds[0].how
@@ -50,6 +53,7 @@ func (e *executor) together(cmds []command) (n int) {
 func (c *conn) serve() {
 	defer c.exec.close()
 	defer c.endMonitor()
+	defer c.unsubscribeAll()
 	defer c.exec.endTurn()
 	defer c.unwatch()
 	c.account()
@@ -211,6 +215,7 @@ func (cmd *command) is(name string) bool {
 // step does what the session, which is not plain, says about the next command. It returns how many commands have run.
 func (c *conn) step(cmds []command) (n int) {
 	c.out.begin()
+	c.noteSubscriptions()
 	cmd, start := &cmds[0], len(c.out.Buf)
 	c.out.top = start
 	x := c.session.Step(&session.Command{

@@ -316,6 +316,7 @@ func (e *executor) partFor(t *route.Table, d route.Decision) *part {
 	p.follow, p.tasks = d.Follow, p.tasks[:0]
 	p.run.Out.Proto, p.run.Out.More, p.run.Out.Room = e.out.Proto, e.out.More, freeRoom
 	p.run.Work, p.run.Within, p.run.ScriptLimits, p.run.Seen = &e.work, e.alone, e.scriptLimits(), e.seen
+	p.run.Published = e.ofCalls
 	p.run.Version = r.Version // the region refuses the run if it has other bounds than the table says
 	p.pending.Index, p.pending.Watches = 0, nil
 	return p

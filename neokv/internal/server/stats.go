@@ -72,8 +72,20 @@ func (c *callCount) add(n int, took time.Duration) {
 	h[bucketOf(took)].Add(uint64(n))
 }
 
-// answered counts the reply that begins at start if it is an error. made says whether the command ran.
+// answered counts the reply that begins at start if it is an error. made says whether the command ran. If so, what its
+// script has published goes out now: what the script wrote is committed. It goes out here alone, and once.
 func (c *conn) answered(cmd *command, start int, made bool) {
+	if cmd.isScript() && made {
+		for _, p := range c.inside.takePublished(cmd) {
+			kind := namedChannel
+			if p.Shard {
+				kind = shardChannel
+			}
+			size := len(c.out.Buf)
+			c.publish(kind, p.Channel, p.Payload, start)
+			start += len(c.out.Buf) - size
+		}
+	}
 	if start >= len(c.out.Buf) || c.out.Buf[start] != '-' {
 		return
 	}
@@ -100,7 +112,7 @@ func (c *conn) ran(cmds []command) {
 	for i, n := 0, 0; i < len(cmds); i += n {
 		n = 1
 		row := cmds[i].row
-		scripts = scripts || cmds[i].script != nil
+		scripts = scripts || cmds[i].isScript()
 		if cmds[i].rejected || row == nil {
 			continue
 		}

@@ -6,7 +6,9 @@
 package session
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	"neokv.dev/neokv/internal/redis"
 )
@@ -32,11 +34,12 @@ type Info struct {
 type state uint8
 
 const (
-	known   state = 1 << iota // it has given the password, or needs none; the one bit that makes a session plain
-	monitor                   // it gets a line for each command that others run
-	multi                     // it has sent MULTI, and neither EXEC nor DISCARD
-	broken                    // of multi: a command could not be queued, so EXEC will fail
-	silent                    // some replies are kept back
+	known      state = 1 << iota // it has given the password, or needs none; the one bit that makes a session plain
+	monitor                      // it gets a line for each command that others run
+	multi                        // it has sent MULTI, and neither EXEC nor DISCARD
+	broken                       // of multi: a command could not be queued, so EXEC will fail
+	silent                       // some replies are kept back
+	subscriber                   // it has a subscription
 )
 
 // New returns the session of a client that has just connected. known says that it needs no password.
@@ -52,8 +55,10 @@ func New(isKnown bool) Session {
 func (s *Session) Plain() bool { return s.state == known }
 
 // Together reports whether commands may run together after Step has said Run of the first. So they may in a plain session,
-// and where all replies are kept back, since then too Step says Run of all.
-func (s *Session) Together() bool { return s.state&^silent == known && !s.silence.skip }
+// in that of a subscriber in RESP3, and where all replies are kept back, since then too Step says Run of all.
+func (s *Session) Together() bool {
+	return s.state&^(silent|subscriber) == known && !s.silence.skip && !s.OnlyListens()
+}
 
 // Command is a command of the client, as far as a session is concerned.
 type Command struct {
@@ -89,6 +94,7 @@ type Step struct {
 const (
 	errAbortedBy = "EXECABORT Transaction discarded because of: "
 	errMonitor   = "ERR Replica can't interact with the keyspace" // for Redis a monitor is a kind of replica
+	errListens   = "ERR Can't execute '%s': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
 )
 
 // Step says what to do with the next command. password says that clients must give one.
@@ -102,6 +108,8 @@ func (s *Session) Step(c *Command, password bool) Step {
 		return Step{}
 	case password && s.state&known == 0 && c.Row.Flags&redis.FlagNoAuth == 0:
 		return s.refuse(c, redis.ErrNoAuth)
+	case s.OnlyListens() && !slices.Contains(toListeners, c.Row.FullName()):
+		return s.refuse(c, fmt.Sprintf(errListens, c.Row.FullName()))
 	case s.state&monitor != 0 && c.Row.Flags&(redis.FlagWrite|redis.FlagReadonly|redis.FlagMayReplicate) != 0:
 		return s.refuse(c, errMonitor)
 	}
@@ -123,7 +131,7 @@ func (s *Session) Step(c *Command, password bool) Step {
 func (s *Session) refuse(c *Command, line string) Step {
 	if c.Row.Name == "exec" {
 		s.End()
-		return Step{Refuse, errAbortedBy + line}
+		return Step{Refuse, errAbortedBy + strings.TrimPrefix(line, "ERR ")}
 	}
 	s.Break()
 	return Step{Refuse, line}
@@ -168,6 +176,23 @@ func (s *Session) Monitor(on bool) {
 
 // Monitors reports whether the client is a monitor.
 func (s *Session) Monitors() bool { return s.state&monitor != 0 }
+
+// Subscribe notes whether the client has a subscription.
+func (s *Session) Subscribe(on bool) {
+	s.state &^= subscriber
+	if on {
+		s.state |= subscriber
+	}
+}
+
+// OnlyListens reports whether the client may send little besides what is about its subscriptions: in RESP2 it cannot tell
+// replies from messages.
+func (s *Session) OnlyListens() bool { return s.state&subscriber != 0 && s.Proto == 2 }
+
+// toListeners are the commands of a client that only listens.
+var toListeners = []string{
+	"ping", "subscribe", "unsubscribe", "psubscribe", "punsubscribe", "ssubscribe", "sunsubscribe", "quit", "reset",
+}
 
 // Reset makes the session what it was when the client came: RESET. Which replies are kept back until the next command
 // stays, since the reply of RESET is one of them. The name of the client's library stays, too.

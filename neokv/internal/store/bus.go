@@ -137,6 +137,7 @@ func (l *lane) send() {
 		case err == nil:
 			l.s.bus.Sent.Add(int64(b.messages))
 		case l.s.o.Mistakes.RepeatBatch:
+			time.Sleep(10 * time.Millisecond)
 			l.mu.Lock()
 			again := &laneBatch{bytes.Clone(b.bytes), b.messages}
 			l.batches = append([]*laneBatch{again}, l.batches...)
