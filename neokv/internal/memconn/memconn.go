@@ -157,6 +157,26 @@ func (c *pipeEnd) write(b []byte) (n int, err error) {
 	}
 }
 
+// TryWrite writes as much of b as there is room for, and does not wait. Deadlines do not matter to it.
+func (c *pipeEnd) TryWrite(b []byte) (n int, err error) {
+	select {
+	case <-c.closed:
+		return 0, net.ErrClosed
+	default:
+	}
+	select {
+	case c.writing <- struct{}{}:
+	default:
+		return 0, nil
+	}
+	defer func() { <-c.writing }()
+	n, broken := c.out.put(b)
+	if broken {
+		err = io.ErrClosedPipe
+	}
+	return n, err
+}
+
 // await returns when it could put a token into one channel or take one from the other. A closed connection and a passed
 // deadline come first.
 func (c *pipeEnd) await(put chan<- struct{}, take <-chan struct{}, limit *deadline) error {

@@ -123,7 +123,11 @@ type clientConn struct {
 	closed chan struct{}
 
 	writeBy atomic.Int64 // the deadline of writes, Unix ns; 0 for none
-	free    time.Time    // when the client has read what it was sent; of the goroutine that writes
+
+	// Of the goroutine that writes:
+	free  time.Time // when the client has read what it was sent
+	tried bool      // trier is known
+	trier tryWriter // of Conn, nil if it has none
 }
 
 func (s *Server) newClientConn(nc net.Conn) *clientConn {
@@ -201,6 +205,26 @@ func (x *clientConn) Write(p []byte) (sent int, err error) {
 		sent += n
 	}
 	return sent, err
+}
+
+// TryWrite is that of tryWriter. A client in trouble is written to by Write alone.
+func (x *clientConn) TryWrite(p []byte) (int, error) {
+	if x.s.trouble.Load() != nil {
+		return 0, nil
+	}
+	if !x.tried {
+		x.tried = true
+		switch nc := x.Conn.(type) {
+		case tryWriter:
+			x.trier = nc
+		case *net.TCPConn:
+			x.trier = tryTCP(nc)
+		}
+	}
+	if x.trier == nil {
+		return 0, nil
+	}
+	return x.trier.TryWrite(p)
 }
 
 // wait returns when the trouble is replaced, or at an instant unless that is zero. The error says that the connection's

@@ -24,11 +24,12 @@ import (
 // that is not shared, so then it takes no lock and knows no goroutine but the owner's. Each reason to share it calls
 // share when it begins and unshare when it ends. A session whose outbox is shared is not Plain, so that begin is called.
 //
-// Of a shared outbox one goroutine writes at a time, whole replies or whole messages: the owner in flush, or one that
-// push or flush has started and that ends when nothing is queued. While the owner runs a command (busy), messages wait
-// behind its replies. So no message overtakes a reply that was made before it. A message of the owner's own commands
-// joins its replies at once: see tell. So do the messages that wait, where the client must have them before it has a
-// reply: see drain.
+// Of a shared outbox one goroutine writes at a time, whole replies or whole messages: the owner in flush, or one of the
+// server's senders, which have few goroutines for all outboxes. A sender does not wait for a client: of what the
+// connection does not take at once the rest is sent by a goroutine of the outbox's own, which ends when nothing is queued.
+// While the owner runs a command (busy), messages wait behind its replies. So no message overtakes a reply that was made
+// before it. A message of the owner's own commands joins its replies at once: see tell. So do the messages that wait,
+// where the client must have them before it has a reply: see drain.
 //
 // The replies of the owner and the messages together may not exceed the limits of the client's class. An owner that
 // sends waits for its client. A push never waits: if the client is too far behind, the push ends the connection.
@@ -46,15 +47,18 @@ type outbox struct {
 	waiting atomic.Int64 // bytes of replies that flush sends, where these are many or the outbox is shared
 	queued  atomic.Int64 // bytes of messages that are not written yet
 
-	mu      sync.Mutex // no other lock is taken while it is held
+	mu      sync.Mutex // of other locks only that of senders is taken while it is held
 	idle    sync.Cond  // a goroutine has ended writing
 	shared  bool       // the owner may read it without mu
 	reasons int        // to share it; the owner's
 	busy    bool       // the owner may read it without mu
+	due     bool       // a sender is about to write messages
 	writing bool       // a goroutine writes messages
 	ended   bool       // nothing more is sent
-	queue   []*message
-	soft    time.Time // since when the client exceeds the soft limit; zero if it does not
+	queue   []*message // those that are not sent yet
+	begun   int        // bytes of the first one that are sent
+	flying  int        // how many of the first ones somebody writes
+	soft    time.Time  // since when the client exceeds the soft limit; zero if it does not
 }
 
 // message is what several clients may be sent, encoded once. Its bytes do not change.
@@ -74,7 +78,9 @@ type pushBytes struct {
 }
 
 const (
-	gatherBytes  = 4 << 10 // messages are written together up to this size
+	senderBytes  = 16 << 10 // a sender writes messages together up to this size
+	helpBytes    = 64 << 10 // where more waits for a sender, who pushes writes it
+	gatherBytes  = 4 << 10  // so does the goroutine of one outbox
 	pointerBytes = 2 * int64(unsafe.Sizeof((*message)(nil)))
 )
 
@@ -173,15 +179,20 @@ func (o *outbox) hush(from int) {
 	o.aside = o.aside[:0]
 }
 
-// drain puts the messages that are queued in front of the present command's reply. The owner calls it while it runs a
+// drain puts the messages that are queued in front of the present command's reply, but for those that somebody writes, and
+// flush waits for. The owner calls it while it runs a
 // command after which the client does not expect them any more.
 func (o *outbox) drain() {
 	if !o.shared {
 		return
 	}
 	o.mu.Lock()
-	queue := o.queue
-	o.queue = nil
+	left := o.flying
+	if o.begun > 0 {
+		left = max(left, 1)
+	}
+	queue := o.queue[left:]
+	o.queue = o.queue[:left:left]
 	o.mu.Unlock()
 	size := int64(0)
 	for _, m := range queue {
@@ -207,6 +218,11 @@ func (o *outbox) begin() {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if len(o.queue) > 0 && !o.writing { // else an owner that goes on and on would leave no time for messages
+		o.mu.Unlock()
+		o.c.s.senders.help(o)
+		o.mu.Lock()
+	}
 	o.busy = true
 	for o.writing { // at most what it writes at once
 		o.idle.Wait()
@@ -226,73 +242,144 @@ func (o *outbox) push(m *message) {
 	}
 	m.holders.Add(1)
 	o.queue = append(o.queue, m)
-	o.queued.Add(m.bytes())
+	queued := o.queued.Add(m.bytes())
 	beyond, until := o.judge(o.waiting.Load() + o.queued.Load())
 	if !until.IsZero() {
 		o.c.nc.SetWriteDeadline(until) // for a write that is under way
 	}
 	o.wake()
+	late := o.due && queued > helpBytes
 	o.mu.Unlock()
-	if beyond {
+	switch {
+	case beyond:
 		o.c.cut()
+	case late:
+		o.c.s.senders.help(o)
 	}
 }
 
-// wake has a goroutine write messages if there are any and nobody writes. The caller holds mu.
+// wake has a sender write messages if there are any and nobody writes. The caller holds mu.
 func (o *outbox) wake() {
-	if len(o.queue) > 0 && !o.busy && !o.writing {
-		o.writing = true
-		go o.write()
+	if len(o.queue) > 0 && !o.busy && !o.due && !o.writing {
+		o.due = true
+		o.c.s.senders.add(o)
 	}
 }
 
-// write sends messages until none is queued, or the owner runs a command.
-func (o *outbox) write() {
+// write sends messages that are queued, as much as goes into room at once, or one message. It does not wait for the
+// client.
+func (o *outbox) write(room []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for more := true; more && len(o.queue) > 0; more = !o.busy {
-		n, size := 1, o.queue[0].bytes()
-		for n < len(o.queue) && size+o.queue[n].bytes() <= gatherBytes {
-			size += o.queue[n].bytes()
-			n++
-		}
-		some := o.queue[:n:n]
-		if o.queue = o.queue[n:]; len(o.queue) == 0 {
-			o.queue = nil
-		}
+	if len(o.queue) == 0 || o.busy || o.writing {
+		return
+	}
+	o.writing = true
+	some := o.gather(room)
+	o.mu.Unlock()
+	n, whole := o.try(some)
+	o.mu.Lock()
+	o.sent(n)
+	if !whole && !o.ended {
+		go o.finish()
+		return
+	}
+	o.writing = false
+	o.idle.Broadcast()
+	o.wake()
+}
+
+// try sends as much as the connection takes at once. whole says that this is all.
+func (o *outbox) try(some []byte) (n int, whole bool) {
+	c := o.c
+	if c.s.o.Node.Failed() != nil {
+		return 0, false
+	}
+	w, ok := c.nc.(tryWriter)
+	if !ok {
+		return 0, false
+	}
+	n, err := w.TryWrite(some[:min(len(some), sendBytes)])
+	c.s.stats.bytesOut.Add(uint64(n))
+	return n, err == nil && n == len(some)
+}
+
+// tryWriter is a connection that can be written to without a wait. TryWrite may write less than it is given, also nothing.
+// What is wrong with the connection then Write tells.
+type tryWriter interface {
+	TryWrite(p []byte) (n int, err error)
+}
+
+// finish sends messages, once at least, until none is queued, or the owner wants to run a command and none is begun. It
+// waits for the client.
+// The caller has set writing.
+func (o *outbox) finish() {
+	if o.hold(gatherBytes) {
+		defer o.hold(-gatherBytes)
+	}
+	room := make([]byte, 0, gatherBytes)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for first := true; len(o.queue) > 0 && (first || !o.busy || o.begun > 0); first = false {
+		some := o.gather(room)
 		o.mu.Unlock()
-		sent := o.deliver(some, size)
-		o.queued.Add(-size)
-		o.hold(-int64(n) * pointerBytes)
-		if !sent {
+		whole := o.send(some, false)
+		if !whole {
 			o.c.kill()
 			o.drop()
 		}
 		o.mu.Lock()
+		o.sent(len(some))
 		o.judge(o.waiting.Load() + o.queued.Load()) // it may have caught up
 	}
 	o.writing = false
 	o.idle.Broadcast()
 }
 
-// deliver writes messages that have size bytes together, and releases them.
-func (o *outbox) deliver(some []*message, size int64) (sent bool) {
-	if len(some) == 1 {
-		defer some[0].release()
-		return o.send(some[0].in(o.Proto), false)
+// gather returns the first bytes of what is queued: as many messages as go into room together, at least one. The caller
+// holds mu.
+func (o *outbox) gather(room []byte) []byte {
+	first := o.queue[0].in(o.Proto)[o.begun:]
+	o.flying = 1
+	if len(o.queue) == 1 || len(first)+len(o.queue[1].in(o.Proto)) > cap(room) {
+		return first
 	}
-	if !o.hold(size) {
-		size = 0
-	}
-	defer o.hold(-size)
-	together := make([]byte, 0, size)
-	for _, m := range some {
-		if size > 0 {
-			together = append(together, m.in(o.Proto)...)
+	room = append(room[:0], first...)
+	for _, m := range o.queue[1:] {
+		next := m.in(o.Proto)
+		if len(room)+len(next) > cap(room) {
+			break
 		}
-		m.release()
+		room = append(room, next...)
+		o.flying++
 	}
-	return size > 0 && o.send(together, false)
+	return room
+}
+
+// sent notes that so many bytes of what is queued have been sent. The caller holds mu.
+func (o *outbox) sent(n int) {
+	if o.ended {
+		return // drop has released all messages
+	}
+	done := 0
+	o.flying = 0
+	for _, m := range o.queue {
+		left := len(m.in(o.Proto)) - o.begun
+		if n < left {
+			break
+		}
+		n -= left
+		o.begun = 0
+		o.queued.Add(-m.bytes())
+		m.release()
+		done++
+	}
+	o.begun += n
+	clear(o.queue[:done])
+	if o.queue = o.queue[done:]; len(o.queue) == 0 {
+		o.queue = nil
+	}
+	o.hold(-int64(done) * pointerBytes)
 }
 
 // flush sends the replies so far. It returns false when the connection is over.
@@ -415,7 +502,7 @@ func (o *outbox) judge(bytes int64) (beyond bool, until time.Time) {
 func (o *outbox) drop() {
 	o.mu.Lock()
 	queue := o.queue
-	o.queue, o.ended = nil, true
+	o.queue, o.begun, o.flying, o.ended = nil, 0, 0, true
 	o.idle.Broadcast()
 	o.mu.Unlock()
 	for _, m := range queue {
@@ -437,4 +524,78 @@ func (o *outbox) length() int {
 		n++
 	}
 	return n
+}
+
+// senders write what has been pushed to the clients of a server. Each outbox that has something to write takes its turn.
+// While the senders are at others, its messages gather, and are written together. So a message costs less the more there
+// are, and nobody needs a goroutine for each client. Whoever pushes faster than they write helps them. The zero value has
+// nothing to write.
+type senders struct {
+	mu    sync.Mutex
+	due   []*outbox // in the order of their turns
+	work  int       // goroutines that write
+	rooms [][]byte  // that nobody uses
+}
+
+// maxSenders is how many goroutines of a server write to clients at once. None of them waits for anything.
+const maxSenders = 2
+
+// add gives an outbox a turn.
+func (s *senders) add(o *outbox) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.due = append(s.due, o)
+	if s.work < min(len(s.due), maxSenders) {
+		s.work++
+		go s.run(s.room())
+	}
+}
+
+// room returns room for messages. The caller holds mu.
+func (s *senders) room() []byte {
+	last := len(s.rooms) - 1
+	if last < 0 {
+		return make([]byte, 0, senderBytes)
+	}
+	room := s.rooms[last]
+	s.rooms = s.rooms[:last]
+	return room
+}
+
+// run gives outboxes their turns until none is due.
+func (s *senders) run(room []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.due) > 0 {
+		o := s.due[0]
+		s.due[0] = nil
+		s.due = s.due[1:]
+		s.mu.Unlock()
+		o.mu.Lock()
+		o.due = false
+		o.mu.Unlock()
+		o.write(room)
+		s.mu.Lock()
+	}
+	s.work--
+	s.due = nil
+	s.keep(room)
+}
+
+// help writes for an outbox whose turn takes long to come.
+func (s *senders) help(o *outbox) {
+	s.mu.Lock()
+	room := s.room()
+	s.mu.Unlock()
+	o.write(room)
+	s.mu.Lock()
+	s.keep(room)
+	s.mu.Unlock()
+}
+
+// keep keeps room for another time. The caller holds mu.
+func (s *senders) keep(room []byte) {
+	if len(s.rooms) < maxSenders {
+		s.rooms = append(s.rooms, room)
+	}
 }

@@ -166,13 +166,23 @@ func (x *outboxCase) do(line string) error {
 	return nil
 }
 
-// TestMonitorThatDoesNotRead is closed when it is as far behind as a normal client may be, or when clients hold more
-// than they may. A monitor holds nobody up.
-func TestMonitorThatDoesNotRead(t *testing.T) {
+// TestClientsThatDoNotRead: a monitor is closed when it is as far behind as a normal client may be, a subscriber when it
+// is as far behind as one of the class pubsub may be, and either when clients hold more than they may. Neither holds
+// anybody up.
+func TestClientsThatDoNotRead(t *testing.T) {
+	for _, x := range []struct{ class, other, begin, send, flag string }{
+		{"normal", "pubsub", "monitor", "echo ", "flags=O"},
+		{"pubsub", "normal", "subscribe c", "publish c ", "flags=P"},
+	} {
+		t.Run(x.class, func(t *testing.T) { testDoesNotRead(t, x.class, x.other, x.begin, x.send, x.flag) })
+	}
+}
+
+func testDoesNotRead(t *testing.T, class, other, begin, send, flag string) {
 	word := strings.Repeat("a", monitorArgBytes)
 	for _, x := range []struct {
 		name   string
-		limit  string        // client-output-buffer-limit of normal clients
+		limit  string        // client-output-buffer-limit of the class
 		memory int64         // of all clients
 		every  time.Duration // between two lines
 		least  int           // lines behind which it is closed
@@ -191,17 +201,15 @@ func TestMonitorThatDoesNotRead(t *testing.T) {
 				s, dial, stop := serve(t, o)
 				defer stop()
 				c, watcher := dial(), dial()
-				ask(t, c, `config set client-output-buffer-limit "normal `+x.limit+`"`)
-				if got := ask(t, watcher, "monitor"); got != "+OK\r\n" {
-					t.Fatalf("%q", got)
-				}
+				ask(t, c, `config set client-output-buffer-limit "`+class+" "+x.limit+" "+other+` 0 0 0"`)
+				ask(t, watcher, begin)
 				sent := 0
 				for ; s.count() > 1; sent++ {
 					if sent == 2*memconn.BufferBytes/monitorArgBytes { // the connection's own buffer is full
 						var n, bytes int
 						list := ask(t, c, "client list")
 						for line := range strings.Lines(list) {
-							if strings.Contains(line, "flags=O") {
+							if strings.Contains(line, flag) {
 								fmt.Sscanf(line[strings.Index(line, " oll="):], " oll=%d omem=%d", &n, &bytes)
 							}
 						}
@@ -210,14 +218,14 @@ func TestMonitorThatDoesNotRead(t *testing.T) {
 						}
 					}
 					if sent > x.most {
-						t.Fatalf("%d lines of %d bytes wait for a monitor that does not read", sent, len(word))
+						t.Fatalf("%d lines of %d bytes wait for a client that does not read", sent, len(word))
 					}
-					ask(t, c, "echo "+word)
+					ask(t, c, send+word)
 					time.Sleep(x.every)
 					synctest.Wait()
 				}
 				if sent < x.least {
-					t.Errorf("a monitor was closed behind %d lines, want %d", sent, x.least)
+					t.Errorf("a client was closed behind %d lines, want %d", sent, x.least)
 				}
 				if n := x.counts(s); n != 1 {
 					t.Errorf("%d clients were counted as closed, want 1", n)

@@ -131,6 +131,7 @@ type Server struct {
 	}
 
 	monitors monitors
+	senders  senders
 	channels channels
 
 	wg sync.WaitGroup
