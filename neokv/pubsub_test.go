@@ -3,8 +3,10 @@ package neokv
 import (
 	"bufio"
 	"context"
+	"flag"
 	"fmt"
 	"net"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -243,5 +245,58 @@ func TestMessagesAtStandIn(t *testing.T) {
 				t.Errorf("port %d got %s", at, got)
 			}
 		}
+	}
+}
+
+var largeMessages = flag.Int("pubsub.bytes", 1<<20, "bytes of a message in TestLargeMessages")
+
+// TestLargeMessages: 512 large messages in one pipeline, and subscribers at all ports who read nothing. The publisher goes
+// on, the subscribers are closed by their limits, and the memory stays bounded all the time.
+func TestLargeMessages(t *testing.T) {
+	c := start(t, Config{InMemory: true, NoSockets: true})
+	ports := append(slices.Clone(c.Addrs()), c.ProxyAddr())
+	for _, addr := range ports {
+		c.listener(t, addr).ask(t, "SUBSCRIBE news")
+	}
+	p := c.listener(t, ports[0])
+	live := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	message := []byte(fmt.Sprintf("*3\r\n$7\r\nPUBLISH\r\n$4\r\nnews\r\n$%d\r\n%s\r\n", *largeMessages,
+		strings.Repeat("x", *largeMessages)))
+	before, most := live(), int64(0)
+	go func() {
+		for range 512 {
+			if _, err := p.Write(message); err != nil {
+				return
+			}
+		}
+	}()
+	for i := range 512 {
+		if got := p.next(t); got != ":1" && got != ":0" {
+			t.Fatal(got)
+		}
+		if i%32 == 0 {
+			most = max(most, live()-before)
+		}
+	}
+	t.Logf("at most %d MiB in use, %d before", most>>20, before>>20)
+	// 32 MiB and a message for each lane and for each subscriber, some messages under way
+	if bound := int64(6*32<<20 + 12**largeMessages); most > bound {
+		t.Errorf("%d bytes are in use for 512 messages, want at most %d", most, bound)
+	}
+	admin := make([]*listener, len(ports))
+	for i, addr := range ports {
+		admin[i] = c.listener(t, addr)
+		for admin[i].ask(t, "CLIENT LIST TYPE pubsub") != "" {
+			admin[i].in.ReadString('\n') // the end of the list
+			time.Sleep(time.Millisecond)
+		}
+	}
+	if info := admin[0].ask(t, "PUBLISH news last"); info != ":0" {
+		t.Error(info)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/topology"
@@ -155,13 +156,13 @@ func (s *Server) Deliver(shard bool, name, payload []byte) {
 	if shard {
 		kind = shardChannel
 	}
-	s.deliver(kind, name, payload, nil, 0)
+	s.deliver(kind, name, payload, nil, 0, nil)
 }
 
 // deliver sends a message to the clients of this server that have subscribed to its channel, and returns how many
 // subscriptions got it. own is the connection that publishes, nil if it is none of this server's; its own messages come
-// before the reply that begins at an index of its Buf.
-func (s *Server) deliver(kind channelKind, name, payload []byte, own *conn, at int) (got int) {
+// before the reply that begins at an index of its Buf. If w is over, nobody has got it.
+func (s *Server) deliver(kind channelKind, name, payload []byte, own *conn, at int, w *engine.Work) (got int) {
 	x := &s.channels
 	if x.count.Load() == 0 {
 		return 0
@@ -169,10 +170,16 @@ func (s *Server) deliver(kind channelKind, name, payload []byte, own *conn, at i
 	var matching []*channel
 	if kind == namedChannel {
 		for _, p := range x.allPatterns() {
-			if p.glob.Match(name, nil) {
+			if !w.Spend(1) {
+				return 0
+			}
+			if p.glob.Match(name, w) {
 				matching = append(matching, p)
 			}
 		}
+	}
+	if w.Ended() != nil {
+		return 0
 	}
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -265,11 +272,11 @@ func (s *Server) endForeign(mayEnd bool) (ends bool) {
 		}
 		for len(to.all) > 0 {
 			c := to.all[0].c
-			x.remove(c, shardChannel, name)
-			n := c.subs.confirmed(shardChannel)
+			n := c.subs.confirmed(shardChannel) - 1
 			m := newPush(s.o.ClientMemory, appendConfirmation(nil, "sunsubscribe", []byte(name), n, 2))
-			c.out.push(m)
+			c.out.push(m) // before the owner can see that it has no subscription left: then nobody may push any more
 			m.release()
+			x.remove(c, shardChannel, name)
 		}
 	}
 	if ends = mayEnd && len(x.of[shardChannel]) == 0; ends {

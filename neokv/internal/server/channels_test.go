@@ -93,7 +93,7 @@ func TestChannels(t *testing.T) {
 						want[i].WriteString(map[int]string{2: "*", 3: ">"}[2+i%2] + l)
 					}
 				}
-				if n := s.deliver(kind, []byte(name), []byte(payload), nil, 0); n != got {
+				if n := s.deliver(kind, []byte(name), []byte(payload), nil, 0, nil); n != got {
 					t.Fatalf("seed %d: a message on %q reached %d subscriptions, want %d", seed, name, n, got)
 				}
 			}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 
+	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/topology"
 )
@@ -16,8 +17,8 @@ const (
 	// maxPattern and maxChannel bound how long the matching of one pattern takes. Names that people give are far shorter.
 	maxPattern = 1 << 10
 	maxChannel = 64 << 10
-	// maxPublished is how long a message may be. Messages travel between stores.
-	maxPublished = 64 << 20
+	// maxPublished is how long a message may be. It waits for the way to other stores, beside as many bytes of others.
+	maxPublished = 32 << 20
 )
 
 // subscribing says how clients subscribe to a kind of channel.
@@ -106,6 +107,9 @@ func (s *subscriptions) confirmed(kind channelKind) int64 {
 	return s.counts[namedChannel].Load() + s.counts[patternChannel].Load()
 }
 
+// removedAtOnce is how many subscriptions of a client end before other clients may use the register.
+const removedAtOnce = 1000
+
 // unsubscribe ends subscriptions, all of the kind if there are no names, and confirms each. Messages that were published
 // before come first.
 func (c *conn) unsubscribe(kind channelKind, names [][]byte) {
@@ -121,13 +125,15 @@ func (c *conn) unsubscribe(kind channelKind, names [][]byte) {
 			names = append(names, nil)
 		}
 	}
-	x.mu.Lock()
 	counts := make([]int64, len(names))
-	for i, name := range names {
-		x.remove(c, kind, string(name))
-		counts[i] = c.subs.confirmed(kind)
+	for i := 0; i < len(names); {
+		x.mu.Lock()
+		for end := min(len(names), i+removedAtOnce); i < end; i++ {
+			x.remove(c, kind, string(names[i]))
+			counts[i] = c.subs.confirmed(kind)
+		}
+		x.mu.Unlock()
 	}
-	x.mu.Unlock()
 	c.out.drain()
 	for i, name := range names {
 		c.confirm(subscribing[kind].unsubscribe, name, counts[i])
@@ -150,13 +156,20 @@ func (c *conn) unsubscribeAll() {
 		return
 	}
 	x := &c.s.channels
-	x.mu.Lock()
-	for kind := range c.subs.of {
-		for name := range c.subs.of[kind] {
-			x.remove(c, channelKind(kind), name)
+	for more := true; more; {
+		x.mu.Lock()
+		n := 0
+		for kind := range c.subs.of {
+			for name := range c.subs.of[kind] {
+				if n++; n > removedAtOnce {
+					break
+				}
+				x.remove(c, channelKind(kind), name)
+			}
 		}
+		x.mu.Unlock()
+		more = n > removedAtOnce
 	}
-	x.mu.Unlock()
 	c.out.drain()
 	c.noteSubscriptions()
 }
@@ -187,13 +200,13 @@ func appendConfirmation(b []byte, what string, name []byte, n int64, proto int) 
 
 func runPublish(c *conn, args [][]byte) {
 	if c.publishable(args) {
-		c.out.Int(int64(c.publish(namedChannel, args[1], args[2], len(c.out.Buf))))
+		c.out.Int(int64(c.publish(namedChannel, args[1], args[2], len(c.out.Buf), &c.exec.work)))
 	}
 }
 
 func runSPublish(c *conn, args [][]byte) {
 	if c.publishable(args) && c.servesChannels(args[:2]) {
-		c.out.Int(int64(c.publish(shardChannel, args[1], args[2], len(c.out.Buf))))
+		c.out.Int(int64(c.publish(shardChannel, args[1], args[2], len(c.out.Buf), &c.exec.work)))
 	}
 }
 
@@ -211,10 +224,12 @@ func (c *conn) publishable(args [][]byte) bool {
 }
 
 // publish publishes a message: here, and then at all other ports. It returns how many subscriptions of this port's
-// clients get it. Those of the client itself come before the reply that begins at an index of Buf.
-func (c *conn) publish(kind channelKind, name, payload []byte, at int) (got int) {
-	got = c.s.deliver(kind, name, payload, c, at)
-	c.s.o.Node.Publish(c.s, kind == shardChannel, name, payload)
+// clients get it. Those of the client itself come before the reply that begins at an index of Buf. If w is over, the
+// message has gone nowhere.
+func (c *conn) publish(kind channelKind, name, payload []byte, at int, w *engine.Work) (got int) {
+	if got = c.s.deliver(kind, name, payload, c, at, w); w.Ended() == nil {
+		c.s.o.Node.Publish(c.s, kind == shardChannel, name, payload)
+	}
 	return got
 }
 

@@ -82,7 +82,7 @@ func (c *conn) answered(cmd *command, start int, made bool) {
 				kind = shardChannel
 			}
 			size := len(c.out.Buf)
-			c.publish(kind, p.Channel, p.Payload, start)
+			c.publish(kind, p.Channel, p.Payload, start, nil)
 			start += len(c.out.Buf) - size
 		}
 	}
