@@ -130,7 +130,7 @@ func (t *CommandTable) keysOf(out *Reply, args [][]byte) (c *Command, positions 
 	case c == nil:
 		out.Error(errGetKeysCommand)
 		return nil, nil
-	case len(c.Keys) == 0:
+	case !slices.ContainsFunc(c.Keys, func(k KeySpec) bool { return !slices.Contains(k.Flags, "not_key") }): // a channel is none
 		out.Error(errGetKeysNone)
 		return nil, nil
 	case !c.CheckArity(len(args)):

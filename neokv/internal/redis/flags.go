@@ -48,8 +48,8 @@ var flagNames = []struct {
 
 // categoryNames has the order in which COMMAND INFO lists the ACL categories.
 var categoryNames = []string{
-	"keyspace", "read", "write", "set", "sortedset", "list", "hash", "string", "admin", "fast", "slow", "dangerous",
-	"connection", "transaction", "scripting", "pubsub",
+	"keyspace", "read", "write", "set", "sortedset", "list", "hash", "string", "pubsub", "admin", "fast", "slow",
+	"dangerous", "connection", "transaction", "scripting",
 }
 
 // groupCategories are the categories that follow from Doc.Group.

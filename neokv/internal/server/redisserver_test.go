@@ -93,6 +93,12 @@ var everywhere = []string{
 		"command|getkeys\r\n",
 	"COMMAND INFO cluster|slots cluster|shards cluster|nodes cluster|info cluster|myid cluster|links cluster|keyslot " +
 		"cluster|countkeysinslot cluster|getkeysinslot\r\n",
+	"COMMAND INFO subscribe unsubscribe psubscribe punsubscribe publish ssubscribe sunsubscribe spublish\r\n",
+	"COMMAND INFO pubsub|channels pubsub|numpat pubsub|numsub pubsub|shardchannels pubsub|shardnumsub pubsub|help\r\n",
+	"COMMAND GETKEYS publish a b\r\n", "COMMAND GETKEYS spublish a b\r\n",
+	"COMMAND GETKEYS ssubscribe a b\r\n", "COMMAND GETKEYSANDFLAGS spublish a b\r\n", "PUBSUB\r\n", "PUBSUB foo\r\n",
+	"PUBSUB CHANNELS a b\r\n", "PUBSUB NUMPAT a\r\n", "PUBSUB NUMSUB\r\n", "PUBSUB SHARDNUMSUB\r\n",
+	"PUBSUB HELP a\r\n", "PUBLISH\r\n", "PUBLISH a\r\n", "PUBLISH a b c\r\n", "SPUBLISH a\r\n", "SUBSCRIBE\r\n",
 	"COMMAND DOCS nope\r\n", "COMMAND GETKEYS get a\r\n", "COMMAND GETKEYS ping\r\n", "COMMAND GETKEYS ping a\r\n",
 	"COMMAND GETKEYS nope a\r\n", "COMMAND GETKEYS mset a 1 b 2\r\n",
 	"COMMAND GETKEYS get a b\r\n", "COMMAND LIST foo\r\n", "COMMAND LIST FILTERBY PATTERN pin?\r\n",

@@ -20,6 +20,8 @@ var rows = func() *redis.CommandTable {
 		{Name: "hello", Arity: -1, Flags: redis.FlagNoAuth}, {Name: "auth", Arity: -2, Flags: redis.FlagNoAuth},
 		{Name: "client", Arity: -2, Sub: []*redis.Command{{Name: "id", Arity: 2}, {Name: "reply", Arity: 3}}},
 		{Name: "config", Arity: -2, Sub: []*redis.Command{{Name: "get", Arity: -3}}},
+		{Name: "subscribe", Arity: -2}, {Name: "unsubscribe", Arity: -1}, {Name: "ssubscribe", Arity: -2},
+		{Name: "publish", Arity: 3}, {Name: "pubsub", Arity: -2, Sub: []*redis.Command{{Name: "numpat", Arity: 2}}},
 	}
 	for _, row := range all {
 		for _, sub := range row.Sub {
@@ -118,6 +120,13 @@ func step(s *Session, password, sent string) string {
 			}
 		case "reset":
 			s.Reset(password == "")
+		case "subscribe", "ssubscribe":
+			s.Subscribe(true)
+		case "unsubscribe": // no scenario has more than one channel
+			s.Subscribe(false)
+		}
+		if row.Name == "hello" && len(args) > 1 {
+			s.Proto = int(args[1][0] - '0')
 		}
 	}
 	return "run"

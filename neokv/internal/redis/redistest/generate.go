@@ -46,6 +46,7 @@ var Families = []struct {
 	{"unknown", 3, unknownCall, false},
 	{"server", 8, serverCall, true},
 	{"connection", 4, connectionCall, true},
+	{"pubsub", 4, pubsubCall, true},
 }
 
 // Calls makes one random call, sometimes with others that belong to it. With dataOnly it uses only families that need
