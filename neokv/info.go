@@ -127,6 +127,10 @@ var storeValue = map[string]func(*store.Counters) int64{
 	"snapshot_bytes":        ofRegions(func(r *region.Counters) *atomic.Uint64 { return &r.SnapshotBytes }),
 	"log_entries_truncated": func(c *store.Counters) int64 { return c.Log.Truncated },
 
+	"lane_messages_sent": func(c *store.Counters) int64 { return c.Bus.Sent.Load() },
+	"lane_messages_lost": func(c *store.Counters) int64 { return c.Bus.Lost.Load() },
+	"lane_messages_late": func(c *store.Counters) int64 { return c.Bus.Late.Load() },
+
 	"expired_keys":            ofRegions(func(r *region.Counters) *atomic.Uint64 { return &r.ExpiredKeys }),
 	"orphans_waiting":         orphans(func(o *region.OrphanCounters) *atomic.Int64 { return &o.Collections }),
 	"orphan_elements_waiting": orphans(func(o *region.OrphanCounters) *atomic.Int64 { return &o.Elements }),

@@ -132,6 +132,13 @@ var All = []Line{
 	{"snapshot_bytes", Counter, Store, "bytes of the snapshots sent and received"},
 	{"log_entries_truncated", Counter, Store, "entries cut off at the front of Raft's log"},
 
+	{"lane_messages_sent", Counter, Store,
+		"published messages that other stores have taken from this one, counted for each of these stores"},
+	{"lane_messages_lost", Counter, Store,
+		"published messages that found no room on the way to another store, or that it did not confirm"},
+	{"lane_messages_late", Counter, Store,
+		"published messages of another store that came behind later ones, and were dropped; the sender counts them as lost"},
+
 	{"expired_keys", Counter, Store,
 		"keys deleted by the background passes of expiry; the store that proposed the deletion counts it"},
 	{"orphans_waiting", Gauge, Store, "deleted collections whose space is not free yet"},

@@ -20,6 +20,9 @@ const (
 	// In the records of a chat; see chat.go.
 	wrongChat evidence = "wrong chat" // a write is lost, or a commit is not there as a whole
 
+	// In what subscribers get; see messages.go.
+	wrongMessage evidence = "wrong message" // a message came twice, or behind a later one of its publisher
+
 	// In the stores.
 	replicasDiffer evidence = "replicas differ" // they hold something else at the same apply index
 	logsDiffer     evidence = "logs differ"     // replicas made different things of the same entry, or ignored a term
@@ -34,7 +37,7 @@ const (
 
 // evidences are all kinds.
 var evidences = []evidence{
-	lostWrite, staleRead, doubled, outOfOrder, wrongEffect, wrongChat,
+	lostWrite, staleRead, doubled, outOfOrder, wrongEffect, wrongChat, wrongMessage,
 	replicasDiffer, logsDiffer, unreadable, lags, noAnswer, oddReply, storeFailed, boundsWrong, heldLong,
 }
 

@@ -32,6 +32,8 @@ var least = map[string]simStats{
 
 	"chat": {Acknowledged: 1200, Kills: 20, Ends: 2, Cuts: 5, Transfers: 4, Compared: 15},
 
+	"messages": {Acknowledged: 400, Kills: 20, Ends: 2, Cuts: 5, Transfers: 4, Compared: 15},
+
 	"power-cuts": {Acknowledged: 3600, Kills: 60, Ends: 20, Installing: 5, Snapshots: 20},
 
 	"torture": {Acknowledged: 600, Kills: 2, Cuts: 1, Compared: 5},

@@ -75,6 +75,9 @@ var mistakes = []mistake{
 	{"script-discard", "replies to a script's calls have the room of a reply that nobody reads",
 		func(m *seam.Mistakes) { m.Store.Region.Scripts.Discard = true }},
 
+	{"batch-repeated", "messages are sent again to a store that has not confirmed them",
+		func(m *seam.Mistakes) { m.Store.RepeatBatch = true }},
+
 	{"lease-unchecked", "a lease is never checked",
 		func(m *seam.Mistakes) { m.Store.Region.TrustLease = true }},
 	{"lease-promise", "voters do not hold their promise",

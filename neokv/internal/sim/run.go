@@ -261,6 +261,10 @@ func (s *sim) run(p plan, planted bool, d time.Duration) {
 		talk = s.newChat(p.chats)
 		clients.Go(func() { s.runChat(talk) })
 	}
+	var published *messages
+	if p.messages {
+		published = s.newMessages()
+	}
 	lanes.Go(func() {
 		for i := 1; s.sleep(5 * time.Second); i++ {
 			s.nextEpoch(i)
@@ -282,6 +286,9 @@ func (s *sim) run(p plan, planted bool, d time.Duration) {
 	s.finalReads()
 	if talk != nil {
 		s.checkChat(talk)
+	}
+	if published != nil {
+		published.end()
 	}
 	s.compareReplicas()
 	s.tally()

@@ -16,7 +16,7 @@ import (
 // a list of phrases between commas or line ends, and String gives the same list back:
 //
 //	any shape, raft.max_inflight 8
-//	6 clients, an operation every 10ms, one in three through the proxy, 3 chat clients
+//	6 clients, an operation every 10ms, one in three through the proxy, 3 chat clients, publishers and subscribers
 //	reads 3, writes 2, pipelines 1
 //	stall writes, draws kill partition every 1s
 //	every 2s for 10ms: kill all
@@ -38,6 +38,8 @@ type scenario struct {
 	every   time.Duration // the clients together begin one operation in this time; 0 where the seed chooses
 	proxy   int           // one in so many clients uses the proxy port; 0 for none
 	chats   int           // clients of a chat, beside the others; see chat.go
+
+	messages bool // publishers and subscribers, beside the others; see messages.go
 
 	mix      []weighted
 	faults   []happening    // side by side, until the time is over
@@ -103,6 +105,7 @@ const (
 	anyShapePhrase = "any shape"
 	tcpPhrase      = "over TCP"
 	skewedPhrase   = "clocks disagree"
+	messagesPhrase = "publishers and subscribers"
 	everyPhrase    = "an operation every "
 	drawnPhrase    = "drawn faults "
 	drawsPhrase    = "draws "
@@ -164,6 +167,9 @@ func (s *scenario) add(phrase string) (err error) {
 		return nil
 	case skewedPhrase:
 		s.skewed = true
+		return nil
+	case messagesPhrase:
+		s.messages = true
 		return nil
 	}
 	if kinds, ok := strings.CutPrefix(phrase, drawnPhrase); ok {
@@ -241,6 +247,9 @@ func (s scenario) String() string {
 	}
 	if s.chats > 0 {
 		clients = append(clients, fmt.Sprint(s.chats, " chat clients"))
+	}
+	if s.messages {
+		clients = append(clients, messagesPhrase)
 	}
 	for _, o := range s.mix {
 		mix = append(mix, fmt.Sprint(o.name, " ", o.weight))

@@ -124,6 +124,7 @@ func (x *shrinker) smallerLoad() {
 		func(s *scenario) { s.proxy = 0 },
 		func(s *scenario) { s.chats = 0 },
 		func(s *scenario) { s.chats = min(s.chats, 1) },
+		func(s *scenario) { s.messages = false },
 	} {
 		s := x.from
 		if change(&s); s.String() != x.from.String() {

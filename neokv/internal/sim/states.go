@@ -35,6 +35,7 @@ const (
 	behindLog         state = "a follower behind the cut of the log gets a snapshot"
 	outcomeUnknown    state = "a write has an unknown outcome"
 	chatUnknown       state = "a commit of a chat has an unknown outcome"
+	subscriptionEnded state = "a store ends a subscription to a shard channel, since another one leads its slot"
 	reclaimed         state = "elements of a deleted collection are reclaimed"
 	compared          state = "replicas are compared while clients write"
 	servedAfterFaults state = "all regions take writes soon after faults, during a run"
@@ -61,7 +62,7 @@ const (
 var states = []state{
 	killedAtSync, killedInstalling, killedStarting, killedLeader, killedMajority, pausedLeader, cutLeader, clockOfLeader,
 	diskFailed, electedHung, electedPaused, electedCut, movedFull, refusedFull, refusedLog, heldAnswered, entryRefused,
-	behindLog, outcomeUnknown, chatUnknown, reclaimed, compared, servedAfterFaults,
+	behindLog, outcomeUnknown, chatUnknown, subscriptionEnded, reclaimed, compared, servedAfterFaults,
 	hasSplit, hasMerged, splitCalledOff, thawed, splitReplayed, mergeReplayed, splitEndedLater, mergeEndedLater,
 	splitMissed, joined, mergeMissed, frozenCovered, killedUnborn, killedFrozen, refusedBounds,
 }

@@ -53,6 +53,9 @@ func TestExpiriesVirtual(t *testing.T) { runBatch(t, "expiries", 1, 40, 15*time.
 // TestChatVirtual runs seeds with a chat.
 func TestChatVirtual(t *testing.T) { runBatch(t, "chat", 1, 20, *simVirtual) }
 
+// TestMessagesVirtual runs seeds with publishers and subscribers.
+func TestMessagesVirtual(t *testing.T) { runBatch(t, "messages", 1, 20, *simVirtual) }
+
 // TestTransactionsVirtual runs seeds with transactions.
 func TestTransactionsVirtual(t *testing.T) { runBatch(t, "transactions", 1, 20, *simVirtual) }
 

@@ -17,10 +17,10 @@ import (
 //
 //	[mark u8][incarnation u64][number u64] then for each message [shard u8][channel][payload], both [length uvarint][bytes]
 //
-// Numbers rise with each batch, and incarnations with each start of the sending store. A receiver takes no batch that is
-// not behind the last one that it took. A batch is sent once: if no answer comes, nobody knows whether it has arrived. So
-// messages of a store reach another one in order and none twice; some are lost when a link is cut or a store ends, or when
-// too many wait.
+// Numbers rise with each batch, and incarnations with each start of the sending store. A receiver takes no batch that
+// is not behind the last one that it took. A batch is sent once: if no answer comes, nobody knows whether it has
+// arrived. So messages of a store reach another one in order and none twice; some are lost when a link is cut or a
+// store ends, or when too many wait.
 
 // busMark tells a batch from other calls, which are JSON.
 const busMark = 1
@@ -63,11 +63,8 @@ type BusStats struct {
 	Sent, Lost, Late atomic.Int64 // messages; Late of batches that came behind a later one
 }
 
-// Bus returns the counters of messages between stores.
-func (s *Store) Bus() *BusStats { return &s.bus }
-
-// Publish sends a message to the clients of all other stores. It does not wait, and keeps neither slice. shard says that it
-// is one of SPUBLISH, for the clients of the store that serves the channel's slot.
+// Publish sends a message to the clients of all other stores. It does not wait, and keeps neither slice. shard says
+// that it is one of SPUBLISH, for the clients of the store that serves the channel's slot.
 func (s *Store) Publish(shard bool, channel, payload []byte) {
 	if shard && s.o.Settings.Redis.ClusterEnabled {
 		return

@@ -21,7 +21,8 @@ type Counters struct {
 	Log       raftlog.Stats
 	Disk      disk.Stats
 	Transport transport.Stats
-	Leaseless int // regions, as of now: see Leaseless
+	Bus       *BusStats // live
+	Leaseless int       // regions, as of now: see Leaseless
 }
 
 // Counters reads the counters. It must not be called after Close has begun. engine.Metrics says what it costs.
@@ -34,7 +35,7 @@ func (s *Store) Counters() Counters {
 			BytesWritten: d.BytesWritten - before.BytesWritten, AloneSyncs: d.AloneSyncs - before.AloneSyncs,
 			Retries: d.Retries - before.Retries,
 		},
-		Leaseless: len(s.Leaseless()),
+		Bus: &s.bus, Leaseless: len(s.Leaseless()),
 	}
 }
 
