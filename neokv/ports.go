@@ -47,8 +47,8 @@ func (p *storePort) Publish(from *server.Server, shard bool, channel, payload []
 	p.n.c.passOn(from, false, shard, channel, payload)
 }
 
-// passOn hands a message to the servers of this process but the one that it comes from: to those of stores if stores is set,
-// and to those of no store, the proxy's and the stand-ins'.
+// passOn hands a message to the servers of this process but the one that it comes from: to those of stores if stores is
+// set, and to those of no store, the proxy's and the stand-ins'.
 func (c *Cluster) passOn(from *server.Server, stores, shard bool, channel, payload []byte) {
 	to := []*server.Server{c.proxy.Load()}
 	for _, n := range c.nodes {

@@ -130,7 +130,8 @@ func (t *CommandTable) keysOf(out *Reply, args [][]byte) (c *Command, positions 
 	case c == nil:
 		out.Error(errGetKeysCommand)
 		return nil, nil
-	case !slices.ContainsFunc(c.Keys, func(k KeySpec) bool { return !slices.Contains(k.Flags, "not_key") }): // a channel is none
+	case !slices.ContainsFunc(c.Keys, func(k KeySpec) bool { return !slices.Contains(k.Flags, "not_key") }):
+		// A channel is no key.
 		out.Error(errGetKeysNone)
 		return nil, nil
 	case !c.CheckArity(len(args)):

@@ -12,9 +12,9 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file has the register of subscriptions: which clients of a server get which messages. A message that is published
-// at any port of the cluster reaches every server, by Deliver. Each message is encoded once for a channel, and once for
-// each pattern that matches, however many clients get it.
+// This file has the register of subscriptions: which clients of a server get which messages. A message that is
+// published at any port of the cluster reaches every server, by Deliver. Each message is encoded once for a channel,
+// and once for each pattern that matches, however many clients get it.
 
 // channels are the channels and patterns of a server that have subscribers. The zero value has none.
 //
@@ -229,8 +229,8 @@ func appendBulk(b, text []byte) []byte {
 	return append(append(b, text...), "\r\n"...)
 }
 
-// watchSlots ends subscriptions to shard channels whose slots this store no longer serves, from now on and until there are
-// none. A server that redirects nobody serves all slots.
+// watchSlots ends subscriptions to shard channels whose slots this store no longer serves, from now on and until there
+// are none. A server that redirects nobody serves all slots.
 func (s *Server) watchSlots() {
 	x := &s.channels
 	if s.proxy() {
@@ -259,8 +259,8 @@ func (s *Server) watchSlots() {
 	})
 }
 
-// endForeign ends subscriptions to shard channels of slots that another store serves, and tells their clients. If none is
-// left, watchSlots may end, if it asks so.
+// endForeign ends subscriptions to shard channels of slots that another store serves, and tells their clients. If none
+// is left, watchSlots may end, if it asks so.
 func (s *Server) endForeign(mayEnd bool) (ends bool) {
 	x := &s.channels
 	x.mu.Lock()

@@ -14,7 +14,8 @@ import (
 // This file has the commands about messages: SUBSCRIBE, PUBLISH and their kin, and PUBSUB.
 
 const (
-	// maxPattern and maxChannel bound how long the matching of one pattern takes. Names that people give are far shorter.
+	// maxPattern and maxChannel bound how long the matching of one pattern takes. Names that people give are far
+	// shorter.
 	maxPattern = 1 << 10
 	maxChannel = 64 << 10
 	// maxPublished is how long a message may be. It waits for the way to other stores, beside as many bytes of others.
@@ -49,8 +50,8 @@ func runSUnsubscribe(c *conn, args [][]byte) {
 	}
 }
 
-// servesChannels reports whether this port serves the slot of shard channels. If not, the reply says so. On the proxy port
-// all slots are served.
+// servesChannels reports whether this port serves the slot of shard channels. If not, the reply says so. On the proxy
+// port all slots are served.
 func (c *conn) servesChannels(args [][]byte) bool {
 	if c.s.proxy() {
 		return true
@@ -110,8 +111,8 @@ func (s *subscriptions) confirmed(kind channelKind) int64 {
 // removedAtOnce is how many subscriptions of a client end before other clients may use the register.
 const removedAtOnce = 1000
 
-// unsubscribe ends subscriptions, all of the kind if there are no names, and confirms each. Messages that were published
-// before come first.
+// unsubscribe ends subscriptions, all of the kind if there are no names, and confirms each. Messages that were
+// published before come first.
 func (c *conn) unsubscribe(kind channelKind, names [][]byte) {
 	x := &c.s.channels
 	if len(names) == 0 {

@@ -22,14 +22,15 @@ import (
 // The owner is the goroutine that runs the connection. It appends replies to Reply, and flush sends them. While the
 // outbox is shared, anybody may push messages: lines of MONITOR, and what is published. Nobody can push to an outbox
 // that is not shared, so then it takes no lock and knows no goroutine but the owner's. Each reason to share it calls
-// share when it begins and unshare when it ends. A session whose outbox is shared is not Plain, so that begin is called.
+// share when it begins and unshare when it ends. A session whose outbox is shared is not Plain, so that begin is
+// called.
 //
 // Of a shared outbox one goroutine writes at a time, whole replies or whole messages: the owner in flush, or one of the
 // server's senders, which have few goroutines for all outboxes. A sender does not wait for a client: of what the
-// connection does not take at once the rest is sent by a goroutine of the outbox's own, which ends when nothing is queued.
-// While the owner runs a command (busy), messages wait behind its replies. So no message overtakes a reply that was made
-// before it. A message of the owner's own commands joins its replies at once: see tell. So do the messages that wait,
-// where the client must have them before it has a reply: see drain.
+// connection does not take at once the rest is sent by a goroutine of the outbox's own, which ends when nothing is
+// queued. While the owner runs a command (busy), messages wait behind its replies. So no message overtakes a reply that
+// was made before it. A message of the owner's own commands joins its replies at once: see tell. So do the messages
+// that wait, where the client must have them before it has a reply: see drain.
 //
 // The replies of the owner and the messages together may not exceed the limits of the client's class. An owner that
 // sends waits for its client. A push never waits: if the client is too far behind, the push ends the connection.
@@ -163,8 +164,9 @@ func (o *outbox) settle() {
 	o.shared, o.busy = false, false
 }
 
-// tell puts the bytes of a message in front of the reply that begins at an index of Buf. The owner calls it while it runs
-// a command: what it has to tell its own client comes where the command has caused it, also if replies are kept back.
+// tell puts the bytes of a message in front of the reply that begins at an index of Buf. The owner calls it while it
+// runs a command: what it has to tell its own client comes where the command has caused it, also if replies are kept
+// back.
 func (o *outbox) tell(message []byte, at int) {
 	if o.c.session.Silent() {
 		o.aside = append(o.aside, message...)
@@ -179,9 +181,9 @@ func (o *outbox) hush(from int) {
 	o.aside = o.aside[:0]
 }
 
-// drain puts the messages that are queued in front of the present command's reply, but for those that somebody writes, and
-// flush waits for. The owner calls it while it runs a
-// command after which the client does not expect them any more.
+// drain puts the messages that are queued in front of the present command's reply, but for those that somebody writes
+// and for which flush waits. The owner calls it while it runs a command after which the client does not expect them any
+// more.
 func (o *outbox) drain() {
 	if !o.shared {
 		return
@@ -304,15 +306,14 @@ func (o *outbox) try(some []byte) (n int, whole bool) {
 	return n, err == nil && n == len(some)
 }
 
-// tryWriter is a connection that can be written to without a wait. TryWrite may write less than it is given, also nothing.
-// What is wrong with the connection then Write tells.
+// tryWriter is a connection that can be written to without a wait. TryWrite may write less than it is given, also
+// nothing. What is wrong with the connection then Write tells.
 type tryWriter interface {
 	TryWrite(p []byte) (n int, err error)
 }
 
 // finish sends messages, once at least, until none is queued, or the owner wants to run a command and none is begun. It
-// waits for the client.
-// The caller has set writing.
+// waits for the client. The caller has set writing.
 func (o *outbox) finish() {
 	if o.hold(gatherBytes) {
 		defer o.hold(-gatherBytes)
@@ -526,10 +527,10 @@ func (o *outbox) length() int {
 	return n
 }
 
-// senders write what has been pushed to the clients of a server. Each outbox that has something to write takes its turn.
-// While the senders are at others, its messages gather, and are written together. So a message costs less the more there
-// are, and nobody needs a goroutine for each client. Whoever pushes faster than they write helps them. The zero value has
-// nothing to write.
+// senders write what has been pushed to the clients of a server. Each outbox that has something to write takes its
+// turn. While the senders are at others, its messages gather, and are written together. So a message costs less the
+// more there are, and nobody needs a goroutine for each client. Whoever pushes faster than they write helps them. The
+// zero value has nothing to write.
 type senders struct {
 	mu    sync.Mutex
 	due   []*outbox // in the order of their turns

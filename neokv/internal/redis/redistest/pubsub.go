@@ -1,7 +1,7 @@
 package redistest
 
-// pubsubCall makes calls that publish, and ask who listens. Nobody does: messages to the connection itself would be more
-// than a reply for each call.
+// pubsubCall makes calls that publish, and ask who listens. Nobody does: messages to the connection itself would be
+// more than a reply for each call.
 func pubsubCall(g *CallGenerator) [][]string {
 	channel := func() string { return g.Tag + g.pick("a", "b", "ab", "") }
 	switch g.IntN(5) {
