@@ -117,6 +117,7 @@ func runBatch(w *Writer, args [][]byte, out *Reply) error {
 	start := len(out.Buf)
 	for i := firstOperation; i < len(args); {
 		o := operationAt(args, i)
+		w.event = eventOf[o.name]
 		if err := o.run(w, args[i:i+o.args], out); err != nil {
 			return err
 		}

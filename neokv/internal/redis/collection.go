@@ -358,14 +358,15 @@ func (w *Writer) close(c *collection) error {
 		}
 	}
 	if own {
-		w.changed(c.slot, c.user)
 		if c.Size == 0 {
+			w.emptied(c.slot, c.user)
 			w.forget(c.slot, c.user)
 			w.pops.forget(c.Version, c.user)
 			w.count(-1)
 			w.key = keys.AppendMetadata(w.key[:0], c.slot, c.user)
 			return w.Batch.Delete(w.key)
 		}
+		w.changed(c.slot, c.user)
 		// The same size and head, and so the same tail: elements were only replaced.
 		if c.Size == c.old.Size && c.Head == c.old.Head && c.Skiplist == c.old.Skiplist {
 			return nil

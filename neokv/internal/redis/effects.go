@@ -1,8 +1,6 @@
 package redis
 
 import (
-	"bytes"
-
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -14,6 +12,9 @@ import (
 // Effects collects what writes do. The zero value is ready for use.
 type Effects struct {
 	All []Effect // in the order in which it happened; the same key may come again
+	// Looks says that even a write that need not look at what it replaces must do so, to tell whether the key was there
+	// and had expired.
+	Looks bool
 
 	bytes []byte // holds the keys
 }
@@ -21,6 +22,8 @@ type Effects struct {
 // Effect is one thing that a write did.
 type Effect struct {
 	What EffectKind
+	// Event is what subscribers are told of it, if its name is not empty.
+	Event Event
 	// Slots is the slot of the key, or the slots that were flushed.
 	Slots topology.SlotRange
 	Key   []byte // nil for Flushed. It is valid until Reset
@@ -37,6 +40,8 @@ const (
 	Expired
 	// Flushed: all keys of the slots that were there are gone.
 	Flushed
+	// Told: nothing but an event. What it tells of has another effect beside it, or nobody can tell.
+	Told
 )
 
 // maxEffectBytes is how much memory for keys Reset keeps.
@@ -57,22 +62,52 @@ func (e *Effects) cut(n int) {
 	e.All = e.All[:n]
 }
 
-// add adds what happened to a key, unless that is the last effect already. When e.bytes grows, earlier keys stay in its
-// old array.
-func (e *Effects) add(what EffectKind, slot topology.Slot, key []byte) {
-	if n := len(e.All); n > 0 && e.All[n-1].What == what && bytes.Equal(e.All[n-1].Key, key) {
-		return
-	}
+// add adds what happened to a key. When e.bytes grows, earlier keys stay in its old array.
+func (e *Effects) add(what EffectKind, event Event, slot topology.Slot, key []byte) {
 	at := len(e.bytes)
 	e.bytes = append(e.bytes, key...)
 	copied := e.bytes[at:len(e.bytes):len(e.bytes)]
-	e.All = append(e.All, Effect{what, topology.SlotRange{First: slot, Last: slot}, copied})
+	e.All = append(e.All, Effect{what, event, topology.SlotRange{First: slot, Last: slot}, copied})
 }
 
 // changed is called when a write has changed a key, or does what Redis takes for a change.
 func (w *Writer) changed(slot topology.Slot, key []byte) {
 	if w.Effects != nil {
-		w.Effects.add(Changed, slot, key)
+		w.Effects.add(Changed, w.event, slot, key)
+	}
+}
+
+// tell adds an event to what happened to a key.
+func (w *Writer) tell(event Event, key []byte) {
+	if w.Effects != nil {
+		w.Effects.add(Told, event, topology.SlotOf(key), key)
+	}
+}
+
+// replaced is called before a write stores a record in place of old.
+func (w *Writer) replaced(key []byte, old *record) {
+	if w.Effects == nil || old.live {
+		return
+	}
+	if old.stored && !old.empty() {
+		w.tell(EventExpired, key)
+	}
+	if w.event != silentEvent {
+		w.tell(EventNew, key)
+	}
+}
+
+// emptied is called when a write takes the last element of a collection, which is so removed.
+func (w *Writer) emptied(slot topology.Slot, key []byte) {
+	switch {
+	case w.Effects == nil:
+	case w.event == silentEvent:
+		w.Effects.add(Changed, w.event, slot, key)
+	case events[w.event].takes:
+		w.Effects.add(Changed, w.event, slot, key)
+		w.tell(EventDel, key)
+	default:
+		w.Effects.add(Changed, EventDel, slot, key)
 	}
 }
 
@@ -81,9 +116,9 @@ func (w *Writer) removed(slot topology.Slot, key []byte, old *record) {
 	switch {
 	case w.Effects == nil || !old.stored || old.empty():
 	case old.live:
-		w.Effects.add(Changed, slot, key)
+		w.emptied(slot, key)
 	default:
-		w.Effects.add(Expired, slot, key)
+		w.Effects.add(Expired, EventExpired, slot, key)
 	}
 }
 

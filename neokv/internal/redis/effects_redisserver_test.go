@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -86,10 +87,36 @@ func (w *watches) dirty() (dirty []bool) {
 	return dirty
 }
 
+// told returns what a subscriber has got of keyspace notifications, as "event key", but for what has expired: Redis
+// tells that when it notices.
+func (c *client) told() (all []string) {
+	for c.send([]byte("ping")); ; {
+		v := c.reply()
+		if len(v.Items) < 4 {
+			return all
+		}
+		event, key := string(v.Items[3].Text), strings.TrimPrefix(string(v.Items[2].Text), "__keyspace@0__:")
+		if event != "expired" {
+			all = append(all, event+" "+key)
+		}
+	}
+}
+
+// told returns what subscribers are told, as the other told does.
+func (e *Effects) told() (all []string) {
+	for _, x := range e.All {
+		if x.Event.String() != "" && x.Event != EventExpired {
+			all = append(all, x.Event.String()+" "+string(x.Key))
+		}
+	}
+	return all
+}
+
 // TestEffectsAreRedis makes random calls of all rows on a region and on a redis-server, where other connections watch
-// the keys that a call names: what the region calls an effect is what they see.
+// the keys that a call names: what the region calls an effect is what they see. A subscriber to keyspace notifications is
+// told the same events of the same keys, in the same order.
 func TestEffectsAreRedis(t *testing.T) {
-	addr := redistest.RedisServer(t, "--databases", "1")
+	addr := redistest.RedisServer(t, "--databases", "1", "--notify-keyspace-events", "KAn")
 	seed := *effectSeed
 	if seed == 0 {
 		seed = 1 + uint64(rand.Uint32())
@@ -102,7 +129,7 @@ func TestEffectsAreRedis(t *testing.T) {
 	limit(t, 4<<10) // ranges and moves of a few elements go by new versions
 	d := newRegion(t)
 	d.now = realTime
-	d.w.Effects = new(Effects)
+	d.w.Effects = &Effects{Looks: true}
 	main := newClient(t, addr)
 	var w watches
 	for range 8 {
@@ -110,6 +137,10 @@ func TestEffectsAreRedis(t *testing.T) {
 	}
 	main.send([]byte("flushall"))
 	main.reply()
+	subscriber := newClient(t, addr)
+	subscriber.send([]byte("psubscribe"), []byte("__keyspace@0__:*"))
+	subscriber.reply()
+	seenEvents := map[string]int{}
 	g := &redistest.CallGenerator{Rand: rand.New(rand.NewPCG(seed, 0)), Tag: "{t}", Piece: pieceBytes}
 	seen := map[string]*[2]int{} // of each row: how often a key was clean and dirty
 	fixed := [][]string{         // what chance hardly makes
@@ -117,6 +148,7 @@ func TestEffectsAreRedis(t *testing.T) {
 		{"setrange", "{t}a", "3", ""},
 		{"expire", "{t}a", "1000"}, {"getex", "{t}a", "persist"}, {"getex", "{t}a", "persist"},
 		{"sort", "{t}nobody", "store", "{t}a"}, {"append", "{t}a", ""},
+		{"zadd", "{t}both", "1", "x"}, {"zinterstore", "{t}zset1", "1", "{t}both"},
 		{"rpush", "{t}list1", "x"}, {"lmove", "{t}list1", "{t}list1", "left", "left"},
 	}
 	unseen := func() (rest []string) {
@@ -163,6 +195,14 @@ func TestEffectsAreRedis(t *testing.T) {
 			if err := d.call(args, &out); err != nil {
 				t.Fatalf("%q: %v", args, err)
 			}
+			told := subscriber.told()
+			if got := d.w.Effects.told(); !slices.Equal(got, told) {
+				t.Errorf("%.200q, replies %.200s and %.200q: events %q, redis-server has %q", args, want, out.Buf, got, told)
+			}
+			for _, line := range told {
+				event, _, _ := strings.Cut(line, " ")
+				seenEvents[event]++
+			}
 			for i, dirty := range w.dirty() {
 				touched := false
 				for _, e := range d.w.Effects.All {
@@ -193,6 +233,11 @@ func TestEffectsAreRedis(t *testing.T) {
 			if t.Failed() {
 				t.Fatalf("again: -effects.seed=%d", seed)
 			}
+		}
+	}
+	for _, x := range events {
+		if seenEvents[x.name] == 0 && x.name != "" && x.name != "expired" && !testing.Short() {
+			t.Errorf("no call told %s", x.name)
 		}
 	}
 	if rest := unseen(); len(rest) > 0 && !testing.Short() {

@@ -12,9 +12,11 @@ import (
 func (e Effect) String() string {
 	switch e.What {
 	case Changed:
-		return "changed " + string(e.Key)
+		return "changed " + string(e.Key) + ": " + e.Event.String()
 	case Expired:
-		return "expired " + string(e.Key)
+		return "expired " + string(e.Key) + ": " + e.Event.String()
+	case Told:
+		return "told " + string(e.Key) + ": " + e.Event.String()
 	}
 	return fmt.Sprintf("flushed %d-%d", e.Slots.First, e.Slots.Last)
 }
@@ -22,28 +24,32 @@ func (e Effect) String() string {
 // TestEffects has the effects of calls that redis-server does not have; TestEffectsAreRedis has the others.
 func TestEffects(t *testing.T) {
 	d := newRegion(t)
-	d.w.Effects = new(Effects)
+	d.w.Effects = &Effects{Looks: true}
 	now := uint64(start)
 	d.now = func() uint64 { return now }
 	for _, x := range []struct{ call, want string }{
-		{"neokv batch set a 1 set b 2 del c persist a", "changed a, changed b"},
-		{"neokv batch pexpire a 1000 del b", "changed a, changed b"},
+		{"neokv batch set a 1 set b 2 del c persist a", "told a: new, changed a: set, told b: new, changed b: set"},
+		{"neokv batch pexpire a 1000 del b", "changed a: expire, changed b: del"},
 		{"neokv batch set a 1 psetex b 0 x", ""}, // refused before it changes anything
-		{"neokv legacyset l old", "changed l"},
+		{"neokv legacyset l old", "changed l: , told l: set"},
 		{"get l", ""},
-		{"append l er", "changed l"},
-		{"neokv legacyset l old", "changed l"},
-		{"del l", "changed l"},
-		{"rpush list x", "changed list"},
-		{"pexpire list 1000", "changed list"},
-		{"psetex s 1000 x", "changed s"},
-		{"psetex t 1000 x", "changed t"},
-		{"psetex u 1000 x", "changed u"},
+		{"append l er", "changed l: append"},
+		{"neokv legacyset l old", "changed l: , changed l: , told l: set"},
+		{"del l", "changed l: del"},
+		{"rpush list x", "told list: new, changed list: rpush"},
+		{"pexpire list 1000", "changed list: expire"},
+		{"psetex s 1000 x", "told s: new, changed s: set, told s: expire"},
+		{"psetex t 1000 x", "told t: new, changed t: set, told t: expire"},
+		{"psetex u 1000 x", "told u: new, changed u: set, told u: expire"},
+		{"psetex v 1000 x", "told v: new, changed v: set, told v: expire"},
+		{"psetex w 1000 x", "told w: new, changed w: set, told w: expire"},
 		{"later", ""},
-		{"del list", "expired list"},
-		{"remove-expired t nobody", "expired t"},
-		{"incr s", "changed s"},
-		{"rename s u", "changed u, changed s"},
+		{"del list", "expired list: expired"},
+		{"remove-expired t nobody", "expired t: expired"},
+		{"incr s", "told s: expired, told s: new, changed s: incrby"},
+		{"rename s u", "told u: expired, changed u: , changed s: , told u: new, told s: rename_from, told u: rename_to"},
+		{"set v x", "told v: expired, told v: new, changed v: set"},
+		{"rpush w x", "told w: expired, told w: new, changed w: rpush"},
 		{"flush-slots 7 9 flushall", "flushed 7-9"},
 		{"flushall", "flushed 0-16383"},
 		{"del u", ""},

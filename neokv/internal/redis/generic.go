@@ -231,7 +231,13 @@ func (w *Writer) rename(args [][]byte, nx bool, out *Reply) error {
 	if err := w.copyTo(args[2], &destination, args[1], &source); err != nil {
 		return err
 	}
-	return w.remove(args[1], &source)
+	if err := w.remove(args[1], &source); err != nil {
+		return err
+	}
+	w.tell(EventNew, args[2]) // whatever it held is removed before
+	w.tell(EventRenameFrom, args[1])
+	w.tell(EventRenameTo, args[2])
+	return nil
 }
 
 // loadBoth reads the record of args[1], and that of args[2] without its value.
@@ -280,6 +286,9 @@ func copyCommand(w *Writer, args [][]byte, out *Reply) error {
 		return nil
 	}
 	out.Int(1)
+	if destination.live {
+		w.tell(EventNew, args[2]) // what it held is removed before
+	}
 	return w.copyTo(args[2], &destination, args[1], &source)
 }
 

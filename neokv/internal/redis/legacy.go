@@ -69,6 +69,7 @@ func legacySet(w *Writer, args [][]byte, out *Reply) error {
 	if err != nil {
 		return err
 	}
+	w.event = silentEvent
 	if err := w.remove(key, &old); err != nil {
 		return err
 	}
@@ -76,6 +77,7 @@ func legacySet(w *Writer, args [][]byte, out *Reply) error {
 	w.count(+1)
 	w.collected(slot)
 	w.changed(slot, key)
+	w.tell(EventSet, key)
 	w.State.Legacy = true
 	w.key = keys.AppendLegacy(w.key[:0], slot, key)
 	w.value = keys.AppendLegacyString(w.value[:0], expireMS, args[3])

@@ -545,9 +545,7 @@ func ltrim(w *Writer, args [][]byte, out *Reply) error {
 		return err
 	}
 	out.OK()
-	if c.Size > 0 {
-		w.changed(c.slot, c.user) // even if all elements stay
-	}
+	c.changed = c.Size > 0 // even if all elements stay
 	from, to := c.between(first, last)
 	if from == to { // all elements go, by one cut
 		to = c.Head
@@ -819,16 +817,35 @@ func (w *Writer) moveItem(args [][]byte, fromLeft, toLeft bool, out *Reply) erro
 	if err := w.extend(to, toLeft, w.value); err != nil {
 		return err
 	}
-	if err := w.close(&from); err != nil || to == &from {
+	pushed, popped := EventRPush, EventRPop
+	if toLeft {
+		pushed = EventLPush
+	}
+	if fromLeft {
+		popped = EventLPop
+	}
+	if to == &from {
+		w.event = silentEvent
+		err = w.close(to)
+		w.tell(pushed, args[1])
+		w.tell(popped, args[1])
 		return err
 	}
-	return w.close(to)
+	w.event = pushed
+	if err := w.close(to); err != nil {
+		return err
+	}
+	w.event = popped
+	return w.close(&from)
 }
 
 func lmpop(w *Writer, args [][]byte, out *Reply) error {
 	return w.popFirst(args, keys.List, "left", "right", out, func(c *collection, left bool, n uint64) error {
 		if err := w.pop(c, left, n, out); err != nil {
 			return err
+		}
+		if w.event = EventRPop; left {
+			w.event = EventLPop
 		}
 		return w.close(c)
 	})

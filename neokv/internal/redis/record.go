@@ -323,6 +323,7 @@ func (w *Writer) replace(key []byte, old *record, value []byte) error {
 	if !old.stored {
 		w.count(+1)
 	}
+	w.replaced(key, old)
 	w.changed(slot, key)
 	return w.Batch.Set(w.key, value)
 }

@@ -57,6 +57,7 @@ type Command struct {
 	// how the replies of all regions are joined.
 	Split Split
 
+	event  Event    // of the keys that a call changes, set by NewTable
 	parent *Command // the container of a subcommand, set by NewTable
 }
 
@@ -322,6 +323,7 @@ type Writer struct {
 	MapOrder bool
 
 	group  groupOfScripts
+	event  Event    // what a change of a key is, of the present call
 	spent  int      // of writeLimit, by the present call
 	unborn unborn   // what the present call has begun
 	saved  bool     // Save has been called since the batch was begun
@@ -378,7 +380,7 @@ func (w *Writer) Release() {
 func (w *Writer) Run(c *Command, args [][]byte, out *Reply) error {
 	w.Follow(w.Index)
 	w.Batch.Watch(w.Work)
-	w.spent, w.unborn = 0, unborn{}
+	w.spent, w.unborn, w.event = 0, unborn{}, c.event
 	start := len(out.Buf)
 	var err error
 	if c.Write != nil {

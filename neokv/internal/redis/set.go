@@ -297,6 +297,7 @@ func smove(w *Writer, args [][]byte, out *Reply) error {
 	if err := w.close(&from); err != nil {
 		return err
 	}
+	w.event = EventSAdd
 	if err := w.include(&to, args[3]); err != nil {
 		return err
 	}

@@ -285,20 +285,33 @@ func set(w *Writer, args [][]byte, out *Reply) error {
 	if o.keepTTL && old.live {
 		expireMS = old.ExpireMS
 	}
-	return w.setString(key, &old, expireMS, value)
+	err = w.setString(key, &old, expireMS, value)
+	if o.unit != unitNone {
+		w.tell(EventExpire, key)
+	}
+	return err
 }
 
 // store stores a string, whatever the key held before.
 func (w *Writer) store(key []byte, expireMS uint64, value []byte) error {
 	slot := topology.SlotOf(key)
 	if w.mayBeBlind(slot) && !isLong(len(value)) {
-		return w.setBlind(slot, key, expireMS, value)
+		if err := w.setBlind(slot, key, expireMS, value); err != nil {
+			return err
+		}
+	} else {
+		old, err := w.loadHead(slot, key)
+		if err == nil {
+			err = w.setString(key, &old, expireMS, value)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	old, err := w.loadHead(slot, key)
-	if err != nil {
-		return err
+	if expireMS != 0 {
+		w.tell(EventExpire, key)
 	}
-	return w.setString(key, &old, expireMS, value)
+	return nil
 }
 
 // mayBeBlind reports whether a write may store a short string in a slot without looking at what it replaces.
@@ -312,6 +325,13 @@ func (w *Writer) setBlind(slot topology.Slot, key []byte, expireMS uint64, value
 	w.State.KeysExact = false // nobody knows whether the key is new
 	w.Changes++
 	w.notice(expireMS)
+	if w.Effects != nil && w.Effects.Looks { // for those who are told; it changes nothing of what is stored
+		old, err := w.loadHead(slot, key)
+		if err != nil {
+			return err
+		}
+		w.replaced(key, &old)
+	}
 	w.changed(slot, key)
 	if !w.Work.Spend(2) { // SetDeferred counts nothing; the value is short
 		return w.Work.Ended()
@@ -439,6 +459,9 @@ func getex(w *Writer, args [][]byte, out *Reply) error {
 	}
 	if err := w.reply(args[1], &old, out); err != nil {
 		return err
+	}
+	if o.persist {
+		w.event = EventPersist
 	}
 	switch {
 	case o.unit != unitNone && expireMS <= w.State.TimeMS:

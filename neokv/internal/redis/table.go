@@ -37,8 +37,11 @@ func NewTable(rows ...*Command) *CommandTable {
 	return t
 }
 
-// settle sets How where the row leaves it to its functions.
+// settle sets How where the row leaves it to its functions, and the event of a write.
 func (c *Command) settle() {
+	if event := eventOf[c.Name]; c.Write != nil && c.parent == nil && c.event != event {
+		c.event = event
+	}
 	switch { // only the first table of a row writes to it
 	case c.How != HowNot:
 	case c.Read != nil:

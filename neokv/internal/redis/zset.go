@@ -494,6 +494,9 @@ func (w *Writer) zadd(args [][]byte, o zaddOptions, out *Reply) error {
 		}
 		done = true
 	}
+	if o.incr {
+		w.event = EventZIncr
+	}
 	switch {
 	case o.incr && done:
 		out.Double(score)
@@ -668,6 +671,9 @@ func (x *removal) close(w *Writer, c *collection) error {
 
 func zmpop(w *Writer, args [][]byte, out *Reply) error {
 	return w.popFirst(args, keys.ZSet, "min", "max", out, func(c *collection, lowest bool, n uint64) error {
+		if w.event = EventZPopMax; lowest {
+			w.event = EventZPopMin
+		}
 		return w.popScored(c, int64(n), !lowest, true, out)
 	})
 }

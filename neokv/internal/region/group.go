@@ -81,7 +81,7 @@ func (m *machine) touch() {
 
 func (m *machine) touchKey(e *redis.Effect, of []int) {
 	for _, i := range of {
-		if e.What != redis.Changed && !m.marks.all[i].live {
+		if e.What == redis.Told || e.What != redis.Changed && !m.marks.all[i].live {
 			continue
 		}
 		for i/8 >= len(m.stage.Touched) {

@@ -246,6 +246,9 @@ func (t *watches) happened(effects []redis.Effect) {
 
 // touch makes the watches of a key dirty. Of a key that was not there, nobody can tell that it was removed.
 func touch(e *redis.Effect, all []watcher) {
+	if e.What == redis.Told {
+		return
+	}
 	for _, x := range all {
 		if e.What == redis.Changed || x.seen[x.at].live {
 			x.dirty.Store(true)
