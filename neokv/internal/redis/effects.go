@@ -15,6 +15,7 @@ type Effects struct {
 	// Looks says that even a write that need not look at what it replaces must do so, to tell whether the key was there
 	// and had expired.
 	Looks bool
+	By    any // of the effects that follow
 
 	bytes []byte // holds the keys
 }
@@ -27,6 +28,7 @@ type Effect struct {
 	// Slots is the slot of the key, or the slots that were flushed.
 	Slots topology.SlotRange
 	Key   []byte // nil for Flushed. It is valid until Reset
+	By    any    // Run.By of the run that did it, nil for none
 }
 
 // EffectKind says what a write did.
@@ -50,6 +52,7 @@ const maxEffectBytes = 64 << 10
 // Reset drops all effects.
 func (e *Effects) Reset() {
 	e.cut(0)
+	e.By = nil
 	if cap(e.All) > maxEffectBytes/32 {
 		e.All = nil
 	}
@@ -67,7 +70,7 @@ func (e *Effects) add(what EffectKind, event Event, slot topology.Slot, key []by
 	at := len(e.bytes)
 	e.bytes = append(e.bytes, key...)
 	copied := e.bytes[at:len(e.bytes):len(e.bytes)]
-	e.All = append(e.All, Effect{what, event, topology.SlotRange{First: slot, Last: slot}, copied})
+	e.All = append(e.All, Effect{what, event, topology.SlotRange{First: slot, Last: slot}, copied, e.By})
 }
 
 // changed is called when a write has changed a key, or does what Redis takes for a change.
@@ -125,6 +128,6 @@ func (w *Writer) removed(slot topology.Slot, key []byte, old *record) {
 // flushed is called when a write removes all keys of some slots.
 func (w *Writer) flushed(slots topology.SlotRange) {
 	if w.Effects != nil {
-		w.Effects.All = append(w.Effects.All, Effect{What: Flushed, Slots: slots})
+		w.Effects.All = append(w.Effects.All, Effect{What: Flushed, Slots: slots, By: w.Effects.By})
 	}
 }

@@ -210,7 +210,9 @@ type Run struct {
 	// Published, if it is not nil, is told of each message that a script of the run has published, when the script has
 	// ended without being undone.
 	Published func(script *Call, p Publication)
-
+	// By, if it is not nil, is who tracks what the run reads: no change of it after the run's view escapes the region's
+	// Listener. The effects of the run's writes have it, too.
+	By    any
 	begun int // how many calls have begun; a run that is repeated begins none anew
 }
 
@@ -241,7 +243,7 @@ func (r *Run) Reset() {
 	clear(r.Calls)
 	r.Calls, r.Ends, r.Out.Buf, r.Limit, r.Version = r.Calls[:0], r.Ends[:0], r.Out.Buf[:0], 0, 0
 	r.Out.Room, r.Out.Full = 0, false
-	r.Within, r.begun = false, 0
+	r.Within, r.begun, r.By = false, 0, nil
 	clear(r.Dropped)
 	r.Groups, r.Dropped, r.Protocols = r.Groups[:0], r.Dropped[:0], r.Protocols[:0]
 }

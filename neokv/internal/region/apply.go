@@ -63,9 +63,10 @@ type machine struct {
 	stage   keys.Stage // of the entry that is being applied, or was being applied when the replica stopped
 	staged  bool       // the engine holds a record of a stage
 	cutting cutting
-	summing bool         // the entry being applied asks for a checksum
-	changed bool         // the bounds or the phase have changed since they were last published
-	lazy    func() error // planted: what Mistakes.LazyInstall has left to do
+	summing bool           // the entry being applied asks for a checksum
+	changed bool           // the bounds or the phase have changed since they were last published
+	lazy    func() error   // planted: what Mistakes.LazyInstall has left to do
+	untold  []redis.Effect // planted: what Mistakes.LateTelling has left to tell
 }
 
 func newMachine(c *core, p *proposer, s *sums) *machine {
@@ -170,11 +171,14 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 		}
 		m.lazy = nil
 	}
-	m.collecting = m.watches.begin(m.servingTerm.Load() != 0)
+	m.collecting, m.effects.Looks = m.watches.begin(m.servingTerm.Load() != 0 || m.o.Mistakes.AllTell, m.o.Listener)
 	defer m.watches.end()
 	w := &m.writer
 	if w.Effects = nil; m.collecting {
 		w.Effects = &m.effects
+	}
+	if m.o.Mistakes.LateTelling {
+		defer m.tellLate()
 	}
 	w.Batch, w.State, w.SoonestMS = m.newBatch(), &m.state, redis.NoExpiry
 	w.Orphans, w.Flushed = redis.Orphans{}, false
@@ -328,12 +332,35 @@ func (m *machine) commit() error {
 	}
 	if len(m.effects.All) > 0 {
 		if m.collecting {
-			m.watches.happened(m.effects.All)
+			m.happened()
 		}
 		m.effects.Reset()
 		m.marks.effects = 0
 	}
 	return nil
+}
+
+// happened tells those who watch or listen what has been committed.
+func (m *machine) happened() {
+	m.watches.happened(m.effects.All)
+	switch l := m.o.Listener; {
+	case l == nil:
+	case m.o.Mistakes.LateTelling:
+		for _, e := range m.effects.All {
+			e.Key = bytes.Clone(e.Key)
+			m.untold = append(m.untold, e)
+		}
+	default:
+		l.Happened(m.o.Store, m.effects.All)
+	}
+}
+
+// tellLate is what Mistakes.LateTelling does when the answers have left.
+func (m *machine) tellLate() {
+	if all := m.untold; len(all) > 0 {
+		m.untold = nil
+		time.AfterFunc(m.o.Knobs.RTT, func() { m.o.Listener.Happened(m.o.Store, all) })
+	}
 }
 
 // apply runs one entry in the present stage, and in further ones if it needs them. If the entry was proposed here, its
@@ -544,13 +571,14 @@ func (m *machine) run(w *redis.Writer, h *entryHeader, units []byte, b *proposal
 func (m *machine) call(w *redis.Writer, row *redis.Command, a *answers) error {
 	var run *redis.Run
 	out := &m.discard
-	if w.Seen, w.Published = nil, nil; a.b == nil {
+	if w.Seen, w.Published, m.effects.By = nil, nil, nil; a.b == nil {
 		out.Discard(keptReplyBytes)
 	} else {
 		var call int
 		run, call = a.next()
 		w.SeeCall(run, call)
 		run.Speak(call)
+		m.effects.By = run.By
 		out = &run.Out
 	}
 	if err := w.Run(row, m.args, out); err != nil {

@@ -325,9 +325,11 @@ func (m *machine) settleChange(w *redis.Writer) error {
 func (m *machine) publishChange(how BoundsChange) {
 	m.changed = false
 	m.writer.Changes += redis.AllChanged
+	was := m.bounds.Load().Slots
 	m.watches.drop()
 	m.publish()
 	m.epoch.Add(1)
+	m.lost(was) // now that reads which began before are thrown away
 	m.observeBounds(how)
 	if f := m.o.OnBounds; f != nil {
 		f(m.o.Region.ID)

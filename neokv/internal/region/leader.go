@@ -145,6 +145,7 @@ func (r *Replica) settleLeadership() bool {
 		if f := r.o.OnServe; f != nil {
 			f(r.o.Region.ID, term)
 		}
+		r.lost(r.bounds.Load().Slots) // the leader before may not have told of its last entries
 		r.servingTerm.Store(term)
 		if f := r.o.OnBounds; f != nil && r.bounds.Load().Change.Kind != keys.NoChange {
 			f(r.o.Region.ID) // the store finishes the change, or calls it off: clients may wait for that
@@ -165,6 +166,7 @@ func (r *Replica) stepDown() {
 		if !r.o.Mistakes.KeptWatches {
 			r.watches.drop()
 		}
+		r.lost(r.bounds.Load().Slots)
 		r.proposer.rejectQueue(ErrNotLeader)
 	}
 }

@@ -88,6 +88,12 @@ func (x *reader) read(run *redis.Run, deadline time.Time, anywhere bool) error {
 	byRegionTime := false // the read judges expiry by the region time, which it has moved far enough
 	lost := false         // a read under a lease was thrown away
 	for {
+		term := x.servingTerm.Load()
+		if run.By != nil {
+			if err := x.hear(term, deadline); err != nil {
+				return err
+			}
+		}
 		if !x.gate.enter() {
 			return ErrStopped
 		}
@@ -131,7 +137,8 @@ func (x *reader) read(run *redis.Run, deadline time.Time, anywhere bool) error {
 		rd.Log, rd.Halted, rd.View = x.o.ScriptLog, x.stopped, x.o.Engine.NewLazyView(x.rows)
 		err := rd.Execute(run)
 		rd.View.Close()
-		good := (l == nil || x.stillValid(l)) && x.epoch.Load() == epoch
+		good := (l == nil || x.stillValid(l)) && x.epoch.Load() == epoch &&
+			(run.By == nil || x.servingTerm.Load() == term) // else nobody tells the reader of changes
 		x.gate.leave()
 		ahead, instant, hits, misses := rd.Ahead, rd.InstantMS, rd.Hits, rd.Misses
 		rd.View, rd.Halted, rd.Log = nil, nil, nil

@@ -80,6 +80,8 @@ type Options struct {
 	Sampler *schedule.SlotSampler
 	// PopMemory bounds the pop caches of all regions of the store. If nil, the replica has a bound of its own.
 	PopMemory *redis.PopMemory
+	// Listener, if it is not nil, hears what the replica does to keys while it serves.
+	Listener Listener
 	// ScriptLog gets what scripts log that run for clients of this replica, at a level from debug, 0, to warning, 3. nil:
 	// nobody.
 	ScriptLog func(level int, text string)
@@ -119,6 +121,10 @@ type Mistakes struct {
 	LateBase     bool // the base of an exact entry is read after the watches
 	KeptWatches  bool // watches outlive the term
 	Scripts      redis.ScriptMistakes
+	AllTell      bool // replicas that do not serve tell the Listener what they apply
+	LateTelling  bool // the Listener hears what has happened when the answers have left
+	DeafTracking bool // a tracked read does not wait for the Update under way, which tells nobody what it does
+	KeptTracking bool // the Listener is not told that the replica tells nothing more
 	DeafWatch    bool // a watch does not wait for the Update under way, which tells nobody what it does
 }
 
@@ -222,6 +228,7 @@ func (r *Replica) Stop() {
 	close(r.stop)
 	r.reader.mu.Unlock()
 	r.gate.shut()
+	r.lost(r.bounds.Load().Slots)
 	r.halted.Store(true)
 	r.hosted.shut() // dragonboat copies a large proposal, and then uses what Close takes away
 }
@@ -233,6 +240,7 @@ func (r *Replica) Join() { r.wg.Wait() }
 func (r *Replica) Release() {
 	r.reader.revoke(^uint64(0))
 	r.proposer.abandon(ErrStopped)
+	r.lost(r.bounds.Load().Slots)
 }
 
 // Region returns the region as of the entries that this replica has applied, and this replica's id.

@@ -176,13 +176,27 @@ func (t *watches) add(w *Watch, deadline time.Time, stop <-chan struct{}, deafTo
 	}
 	t.open.Add(1)
 	var ended chan struct{}
-	if t.working.Load() == deaf && !deafToo {
-		if t.ended == nil {
-			t.ended = make(chan struct{})
-		}
-		ended = t.ended
+	if !deafToo {
+		ended = t.endOfDeaf()
 	}
 	t.mu.Unlock()
+	return await(ended, deadline, stop)
+}
+
+// endOfDeaf returns a channel that is closed when the present Update ends, nil if no change of it escapes those who watch
+// or listen. The caller holds mu, and has made open more than 0.
+func (t *watches) endOfDeaf() chan struct{} {
+	if t.working.Load() != deaf {
+		return nil
+	}
+	if t.ended == nil {
+		t.ended = make(chan struct{})
+	}
+	return t.ended
+}
+
+// await waits until a channel is closed, not at all if it is nil.
+func await(ended <-chan struct{}, deadline time.Time, stop <-chan struct{}) error {
 	if ended == nil {
 		return nil
 	}
@@ -198,15 +212,36 @@ func (t *watches) add(w *Watch, deadline time.Time, stop <-chan struct{}, deafTo
 	}
 }
 
-// begin begins an Update, and reports whether it has to collect effects. A watch that is entered later sees that the
-// Update does not, and waits.
-func (t *watches) begin(serving bool) bool {
+// hear returns when no change escapes those any more who listened before the call: if an Update is under way that does
+// not collect, it waits for its end.
+func (t *watches) hear(deadline time.Time, stop <-chan struct{}) error {
+	if t.working.Load() != deaf {
+		return nil
+	}
+	t.open.Add(1) // so that the Update's end looks for those who wait
+	defer t.open.Add(-1)
+	t.mu.Lock()
+	ended := t.endOfDeaf()
+	t.mu.Unlock()
+	return await(ended, deadline, stop)
+}
+
+// begin begins an Update, and reports whether it has to collect effects: for watches, or for somebody who listens. Who
+// comes later sees that the Update does not, and waits.
+func (t *watches) begin(serving bool, l Listener) (collect, looks bool) {
 	t.working.Store(deaf)
-	if t.open.Load() == 0 || !serving {
-		return false
+	if !serving {
+		return false, false
+	}
+	heard := false
+	if l != nil {
+		heard, looks = l.Listens()
+	}
+	if !heard && t.open.Load() == 0 {
+		return false, false
 	}
 	t.working.Store(collecting)
-	return true
+	return true, looks
 }
 
 // end ends an Update.
@@ -272,4 +307,37 @@ func (t *watches) drop() {
 	t.of = nil
 	t.open.Store(0)
 	t.wake()
+}
+
+// Listener hears what replicas do to keys while they serve. Its methods may be called from any goroutine; they do not
+// block.
+type Listener interface {
+	// Listens reports whether anybody wants to hear anything, and whether blind writes shall look at what they replace:
+	// redis.Effects.Looks. Who begins to listen says so here before the first read whose keys matter.
+	Listens() (anything, looks bool)
+	// Happened tells what the replica of a store has committed, before anybody gets an answer about it. The effects are
+	// valid during the call.
+	Happened(store topology.StoreID, effects []redis.Effect)
+	// Lost tells that changes of keys in these slots may have escaped the Listener: a replica of the store does not serve
+	// any more, or begins to, or its bounds or its data have become others. No read of somebody who tracks began before
+	// and ends after it.
+	Lost(store topology.StoreID, slots topology.SlotRange)
+}
+
+// lost tells the Listener that changes of keys in these slots may escape it.
+func (c *core) lost(slots topology.SlotRange) {
+	if c.o.Listener != nil && !c.o.Mistakes.KeptTracking {
+		c.o.Listener.Lost(c.o.Store, slots)
+	}
+}
+
+// hear begins a read for somebody who tracks, in a term: no change escapes the Listener that the read does not see.
+func (c *core) hear(term uint64, deadline time.Time) error {
+	switch {
+	case term == 0:
+		return ErrNotLeader
+	case c.o.Mistakes.DeafTracking:
+		return nil
+	}
+	return c.watches.hear(deadline, c.stop)
 }

@@ -33,6 +33,7 @@ type rivals struct {
 	clients []*rival
 	changes int  // what may have made a watch dirty
 	lasting bool // nothing expires
+	cacher  cacher
 
 	done, dropped, again, unknown int
 	problem                       error
@@ -48,6 +49,58 @@ type rival struct {
 	err     error
 }
 
+// cacher caches the counter {foo}a as long as it has not been told of a change. It listens only meanwhile.
+type cacher struct {
+	x                         *rivals
+	listens, reading, has     bool
+	value, heard, lost, reads int
+}
+
+func (c *cacher) Listens() (anything, looks bool) { return c.listens, false }
+
+func (c *cacher) Happened(_ topology.StoreID, effects []redis.Effect) {
+	for _, e := range effects {
+		if e.What == redis.Flushed || string(e.Key) == "{foo}a" {
+			c.listens, c.has = false, false
+			c.heard++
+		}
+	}
+}
+
+func (c *cacher) Lost(topology.StoreID, topology.SlotRange) {
+	c.listens, c.has = false, false
+	c.lost++
+}
+
+// read reads the counter and keeps it, unless a change of it was told meanwhile.
+func (c *cacher) read() {
+	synctest.Wait()
+	if c.reading || c.has {
+		return
+	}
+	c.reading, c.listens, c.has = true, true, true
+	go func() {
+		defer func() { c.reading = false }()
+		run := redis.Run{Calls: pair("get")[:1], By: c}
+		if c.x.Read(&run, time.Now().Add(time.Hour)) != nil {
+			c.listens, c.has = false, false
+			return
+		}
+		c.reads++
+		c.value = counterOf(run.Out.Buf)
+	}()
+	synctest.Wait()
+}
+
+// counterOf returns the counter that GET has replied, 0 for null.
+func counterOf(reply []byte) int {
+	n := 0
+	if words := bytes.Split(reply, []byte("\r\n")); len(words) > 2 {
+		n, _ = strconv.Atoi(string(words[1]))
+	}
+	return n
+}
+
 type rivalState byte
 
 const (
@@ -61,6 +114,7 @@ func openRivals(t *testing.T, random *rand.Rand, mistakes Mistakes) *rivals {
 	x := &rivals{still: openStillOf(t, disk.Mem(), snapshotRegion), random: random, term: 5}
 	mistakes.TrustLease = true
 	x.o.Mistakes = mistakes
+	x.cacher.x, x.o.Listener = x, &x.cacher
 	x.o.Knobs = settings.RaftKnobs{RaftConstants: settings.RaftConstants{SnapshotBytes: 1 << 30},
 		BatchMaxOps: 1 + random.IntN(8), BatchMaxBytes: 1 << 20, ReadSets: random.IntN(2) == 0}
 	x.o.Hooks.BeforePropose = func(topology.RegionID, uint64) {
@@ -71,6 +125,9 @@ func openRivals(t *testing.T, random *rand.Rand, mistakes Mistakes) *rivals {
 	x.o.Hooks.BeforeApply = func(topology.StoreID, topology.RegionID, uint64, uint64, []byte, error) {
 		if random.IntN(3) == 0 {
 			x.look()
+		}
+		if random.IntN(3) == 0 {
+			x.cacher.read()
 		}
 	}
 	x.lasting = random.IntN(2) == 0
@@ -112,8 +169,8 @@ func (x *rivals) look() {
 			run := redis.Run{Calls: pair("get")}
 			c.err = x.Read(&run, deadline)
 			c.seen = 0
-			if reply := bytes.Split(run.Out.Buf, []byte("\r\n")); c.err == nil && len(reply) > 2 {
-				c.seen, _ = strconv.Atoi(string(reply[1]))
+			if c.err == nil {
+				c.seen = counterOf(run.Out.Buf)
 			}
 		}
 		c.changes = x.changes
@@ -202,6 +259,8 @@ func (x *rivals) check() {
 	}
 	if a, b := run.Out.Buf[:run.Ends[0]], run.Out.Buf[run.Ends[0]:run.Ends[1]]; !bytes.Equal(a, b) {
 		x.fail("the counters are %q and %q", a, b)
+	} else if c := &x.cacher; x.lasting && c.has && !c.reading && c.value != counterOf(a) {
+		x.fail("a client caches %d, and has not been told that the counter is %q", c.value, a)
 	}
 }
 
@@ -242,6 +301,9 @@ func (x *rivals) end() {
 // play plays so many steps, and then ends all that is under way.
 func (x *rivals) play(steps int) {
 	for n := 0; n < steps && x.problem == nil; n++ {
+		if x.random.IntN(4) == 0 {
+			x.cacher.read()
+		}
 		switch x.random.IntN(14) {
 		case 0, 1:
 			x.look()
@@ -310,15 +372,16 @@ func (x *rivals) depose() {
 }
 
 // TestWatch plays many games of rivals: none of them loses an increment, and a transaction without a rival has its
-// effect. Each mistake is found.
+// effect. A client that caches a counter is told of each change. Each mistake is found.
 func TestWatch(t *testing.T) {
 	seed := rand.Uint64()
-	var done, dropped, again, unknown int
+	var done, dropped, again, unknown, heard, lost int
 	play := func(seed uint64, mistakes Mistakes) (problem error) {
 		synctest.Test(t, func(t *testing.T) {
 			x := openRivals(t, rand.New(rand.NewPCG(seed, 1)), mistakes)
 			x.play(150)
 			done, dropped, again, unknown = done+x.done, dropped+x.dropped, again+x.again, unknown+x.unknown
+			heard, lost = heard+x.cacher.heard, lost+x.cacher.lost
 			problem = x.problem
 			x.proposer.rejectQueue(ErrStopped)
 			x.close(t)
@@ -332,12 +395,13 @@ func TestWatch(t *testing.T) {
 	}
 	t.Logf("seed %d: %d transactions took effect, %d had none, %d outcomes are unknown, %d entries were refused", seed,
 		done, dropped, unknown, again)
-	if done < 100 || dropped < 100 || again == 0 {
+	if done < 100 || dropped < 100 || again == 0 || heard < 100 || lost == 0 {
 		t.Errorf("seed %d: that is too few", seed)
 	}
 	for name, mistakes := range map[string]Mistakes{
 		"SplitGroups": {SplitGroups: true}, "DeadMarks": {DeadMarks: true}, "AnyExact": {AnyExact: true},
 		"LateBase": {LateBase: true}, "KeptWatches": {KeptWatches: true}, "DeafWatch": {DeafWatch: true},
+		"DeafTracking": {DeafTracking: true}, "KeptTracking": {KeptTracking: true},
 	} {
 		found := error(nil)
 		n := seed
