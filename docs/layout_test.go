@@ -47,6 +47,7 @@ var (
 		"neokv/internal/meta",
 		"neokv/internal/store",
 		"neokv/internal/session",
+		"neokv/internal/tracking", // who caches what: it knows no connection
 		"neokv/internal/server",
 		"neokv/internal/seam",
 		"neokv",

@@ -1,0 +1,366 @@
+// Package tracking remembers which clients cache which keys, and says what each is told: CLIENT TRACKING. It knows no
+// connection and no clock.
+//
+// A client in the default mode is told once of each key that it has read; then the key is forgotten until the client
+// reads it again. A client that has asked for broadcast is told of every change of a key that begins with one of its
+// prefixes.
+//
+// A client never keeps a stale value. While it runs commands (Begin), what it is to be told is kept back until these have
+// been answered (End). Begin comes before the commands read anything, with their keys. So whatever changes after a value
+// has been read is told behind the reply that has the value. Where changes may have escaped the table, or where it has no
+// room for a key any more, it tells the clients that these keys have changed, or all.
+package tracking
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"neokv.dev/neokv/internal/redis"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// Options are those of CLIENT TRACKING ON that concern the table.
+type Options struct {
+	Broadcast bool
+	Prefixes  []string // of Broadcast; none: all keys
+	NoLoop    bool     // the client is not told of what it does itself
+}
+
+// Client is a client that tracks, or has tracked. Its methods are the Table's.
+type Client struct {
+	// Send sends the client what it is told, all that has changed, or everything if keys is nil. It is called while the
+	// table is locked, never while the client is busy, and must not block.
+	Send func(*Message)
+
+	// The table's mutex guards these.
+	options Options
+	on      bool
+	busy    bool
+	waiting []*Message
+}
+
+// Message is what clients are told: keys have changed, or any key may have.
+type Message struct {
+	Keys []string // nil: any key
+	// Encoded is for those who send the same message to several clients.
+	Encoded any
+}
+
+// Table has the clients of one port that track.
+type Table struct {
+	most int // bound of keys, 0 for none
+
+	mu       sync.Mutex
+	clients  map[*Client]bool
+	slots    []map[string][]*Client // by slot: the clients that have read a key; nil while nobody has
+	prefixes map[string][]*Client
+	keys     int
+	items    int           // clients of all keys
+	next     topology.Slot // from which keys are given up next
+}
+
+// Counts are how much there is in a table, as INFO shows it.
+type Counts struct{ Clients, Keys, Items, Prefixes int }
+
+// manyKeys is how many keys a client is told of one by one that have changed unseen. If there are more, it is told that
+// all have.
+const manyKeys = 1000
+
+// SetMost sets how many keys the table has at most, 0 for any number. What is too much goes with the next key.
+func (t *Table) SetMost(keys int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.most = keys
+}
+
+// Counts returns how much there is.
+func (t *Table) Counts() Counts {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return Counts{len(t.clients), t.keys, t.items, len(t.prefixes)}
+}
+
+// Start lets a client track, or track in another way. A client that tracks already keeps its prefixes and gets more. It is
+// busy: the caller runs a command of it.
+func (t *Table) Start(c *Client, o Options) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.clients == nil {
+		t.clients, t.prefixes = map[*Client]bool{}, map[string][]*Client{}
+	}
+	added := o.Prefixes
+	if o.Broadcast && len(added) == 0 {
+		added = []string{""}
+	}
+	o.Prefixes = c.options.Prefixes
+	if o.Broadcast {
+		for _, p := range added {
+			if !slices.Contains(o.Prefixes, p) {
+				o.Prefixes = append(o.Prefixes, p)
+				t.prefixes[p] = append(t.prefixes[p], c)
+			}
+		}
+	}
+	c.options, c.on, c.busy = o, true, true
+	t.clients[c] = true
+}
+
+// Stop ends the tracking of a client. What it has not been told yet it does not learn.
+func (t *Table) Stop(c *Client) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !c.on {
+		return
+	}
+	delete(t.clients, c)
+	for _, p := range c.options.Prefixes {
+		all := slices.DeleteFunc(t.prefixes[p], func(x *Client) bool { return x == c })
+		if t.prefixes[p] = all; len(all) == 0 {
+			delete(t.prefixes, p)
+		}
+	}
+	if len(t.clients) == 0 { // whatever keys are left, nobody reads them any more
+		t.slots, t.keys, t.items = nil, 0, 0
+	}
+	c.options, c.on, c.busy, c.waiting = Options{}, false, false, nil
+}
+
+// Prefixes returns the prefixes of a client.
+func (t *Table) Prefixes(c *Client) []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return c.options.Prefixes
+}
+
+// Begin begins commands of a client. If they read, it is called with their keys before they do.
+func (t *Table) Begin(c *Client, keys [][]byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c.busy = true
+	if !c.on || c.options.Broadcast || len(keys) == 0 {
+		return
+	}
+	if t.slots == nil {
+		t.slots = make([]map[string][]*Client, topology.SlotCount)
+	}
+	for _, key := range keys {
+		at := topology.SlotOf(key)
+		all, there := t.slots[at][string(key)]
+		if slices.Contains(all, c) {
+			continue
+		}
+		if !there {
+			if t.slots[at] == nil {
+				t.slots[at] = map[string][]*Client{}
+			}
+			t.keys++
+		}
+		t.items++
+		t.slots[at][string(key)] = append(all, c)
+	}
+	t.shrink()
+}
+
+// End ends commands of a client, and returns what it is told behind their replies.
+func (t *Table) End(c *Client) (told []*Message) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	told = c.waiting
+	c.busy, c.waiting = false, nil
+	return told
+}
+
+// tell tells a client. The caller holds mu.
+func (t *Table) tell(c *Client, m *Message) {
+	switch n := len(c.waiting); {
+	case !c.on:
+	case !c.busy:
+		c.Send(m)
+	case n > 0 && c.waiting[n-1].Keys == nil: // it has been told all
+	case m.Keys == nil:
+		c.waiting = append(c.waiting[:0], m)
+	case n == manyKeys: // they say less than this together
+		c.waiting = append(c.waiting[:0], &Message{})
+	default:
+		c.waiting = append(c.waiting, m)
+	}
+}
+
+// forget takes a key out of the table. The caller holds mu.
+func (t *Table) forget(slot topology.Slot, key string) (readers []*Client) {
+	all, there := t.slots[slot][key]
+	if there {
+		delete(t.slots[slot], key)
+		if len(t.slots[slot]) == 0 {
+			t.slots[slot] = nil
+		}
+		t.keys--
+		t.items -= len(all)
+	}
+	return all
+}
+
+// shrink gives up keys beyond the bound, and tells those who have read them. The caller holds mu.
+func (t *Table) shrink() {
+	for t.most > 0 && t.keys > t.most {
+		for len(t.slots[t.next]) == 0 {
+			t.next = (t.next + 1) % topology.SlotCount
+		}
+		for key := range t.slots[t.next] { // any one
+			t.invalidate(t.next, key, nil)
+			break
+		}
+		t.next = (t.next + 1) % topology.SlotCount
+	}
+}
+
+// invalidate tells those who have read a key that it has changed. The caller holds mu.
+func (t *Table) invalidate(slot topology.Slot, key string, by *Client) {
+	var m *Message
+	for _, c := range t.forget(slot, key) {
+		if c == by && c.options.NoLoop || c.options.Broadcast {
+			continue
+		}
+		if m == nil {
+			m = &Message{Keys: []string{key}}
+		}
+		t.tell(c, m)
+	}
+}
+
+// Happened tells the clients what has happened to keys. by returns the client of this table that an effect is by, nil for
+// none.
+func (t *Table) Happened(effects []redis.Effect, by func(any) *Client) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.clients) == 0 {
+		return
+	}
+	flushed := false
+	var changed []change
+	for i := range effects {
+		e := &effects[i]
+		switch e.What {
+		case redis.Changed, redis.Expired:
+			author := by(e.By)
+			if t.slots != nil {
+				if at := t.slots[e.Slots.First]; at != nil {
+					if _, there := at[string(e.Key)]; there {
+						t.invalidate(e.Slots.First, string(e.Key), author)
+					}
+				}
+			}
+			if len(t.prefixes) > 0 {
+				changed = append(changed, change{e.Key, author})
+			}
+		case redis.Flushed:
+			flushed = true
+			t.each(e.Slots, func(slot topology.Slot, key string) { t.forget(slot, key) })
+		}
+	}
+	if flushed {
+		m := &Message{}
+		for c := range t.clients {
+			t.tell(c, m)
+		}
+		return
+	}
+	for _, prefix := range slices.Sorted(maps.Keys(t.prefixes)) {
+		t.broadcast(prefix, t.prefixes[prefix], changed)
+	}
+}
+
+// change is one that clients with prefixes may be told.
+type change struct {
+	key []byte
+	by  *Client
+}
+
+// broadcast tells the clients of a prefix of changes. They get the keys in order, each once, as from Redis.
+func (t *Table) broadcast(prefix string, all []*Client, changed []change) {
+	keys := func(but *Client) *Message {
+		var m Message
+		for i := range changed {
+			x := &changed[i]
+			if bytes.HasPrefix(x.key, []byte(prefix)) && (but == nil || x.by != but) {
+				m.Keys = append(m.Keys, string(x.key))
+			}
+		}
+		if m.Keys == nil {
+			return nil
+		}
+		slices.Sort(m.Keys)
+		m.Keys = slices.Compact(m.Keys)
+		return &m
+	}
+	everything := keys(nil)
+	if everything == nil {
+		return
+	}
+	for _, c := range all {
+		m := everything
+		if c.options.NoLoop && slices.ContainsFunc(changed, func(x change) bool { return x.by == c }) {
+			m = keys(c)
+		}
+		if m != nil {
+			t.tell(c, m)
+		}
+	}
+}
+
+// Lost tells the clients that keys of some slots may have changed unseen.
+func (t *Table) Lost(slots topology.SlotRange) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	lost := map[*Client][]string{}
+	t.each(slots, func(slot topology.Slot, key string) {
+		for _, c := range t.forget(slot, key) {
+			if c.on && len(lost[c]) <= manyKeys {
+				lost[c] = append(lost[c], key)
+			}
+		}
+	})
+	anything := &Message{}
+	for c := range t.clients {
+		switch keys := lost[c]; {
+		case c.options.Broadcast, len(keys) > manyKeys:
+			t.tell(c, anything)
+		case len(keys) > 0:
+			t.tell(c, &Message{Keys: keys})
+		}
+	}
+}
+
+// each calls f with the keys of some slots. f may forget the key.
+func (t *Table) each(slots topology.SlotRange, f func(slot topology.Slot, key string)) {
+	if t.keys == 0 {
+		return
+	}
+	for slot := int(slots.First); slot <= int(slots.Last); slot++ {
+		for key := range t.slots[slot] {
+			f(topology.Slot(slot), key)
+		}
+	}
+}
+
+// Overlap returns two prefixes of which one begins with the other, if there are any: one that is added, and one that the
+// client has or that is added behind it. Of one client, no prefixes may overlap.
+func Overlap(old, added []string) (a, b string, isOld, overlaps bool) {
+	overlap := func(a, b string) bool { return strings.HasPrefix(a, b) || strings.HasPrefix(b, a) }
+	for i, a := range added {
+		for _, b := range old {
+			if overlap(a, b) {
+				return a, b, true, true
+			}
+		}
+		for _, b := range added[i+1:] {
+			if overlap(a, b) {
+				return a, b, false, true
+			}
+		}
+	}
+	return "", "", false, false
+}
