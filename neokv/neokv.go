@@ -89,7 +89,8 @@ type Cluster struct {
 	proxyPipe   *memconn.Listener
 	proxied     atomic.Pointer[proxied]
 	inside      insideConns
-	advanced    atomic.Int64         // ns by which Advance has set all clocks ahead
+	advanced    atomic.Int64 // ns by which Advance has set all clocks ahead
+	hub         server.Hub
 	clients     *server.ClientMemory // bounds what all stores and the proxy hold for their clients
 	sockets     server.Sockets       // bounds how many connections of clients they have
 	scans       server.Scans

@@ -145,6 +145,7 @@ func (n *storePlace) open(booting bool) (*store.Store, error) {
 		Port: number, Cluster: n.cluster, Initial: n.initial, Booting: booting, Rand: random, Seed: c.config.Seed,
 		Known: c.boots.last(n.id) > 0, Admit: func() error { return n.enter(booting) }, Absent: c.absent,
 		ClockAhead: n.clockAhead, Mistakes: c.hooks.Mistakes.Store, Hooks: c.hooks.Region, Pinned: c.pinned,
+		Listener:    &c.hub,
 		OnFail:      func(err error) { n.fail(fs, err) },
 		OnChange:    func(text string) { c.event(EventRegion, "%s", text) },
 		OnScriptLog: func(level int, text string) { c.logScript(fmt.Sprintf("store %d", n.id), level, text) },
@@ -187,7 +188,7 @@ func (n *storePlace) install(s *store.Store, ln net.Listener) (standIn *server.S
 	c := n.c
 	srv := server.New(server.Options{
 		Node: &storePort{s, n}, Self: n.id, Settings: c.settings, ClientMemory: c.clients, Sockets: &c.sockets,
-		Scans: &c.scans, Exposed: c.exposed(), Version: Version, OnUnknown: c.onUnknown,
+		Scans: &c.scans, Hub: &c.hub, Exposed: c.exposed(), Version: Version, OnUnknown: c.onUnknown,
 		Seed: c.config.Seed + uint64(n.id), Mistakes: c.hooks.Mistakes.Server,
 	})
 	n.mu.Lock()

@@ -20,7 +20,7 @@ import (
 // startProxy serves the clients of the proxy port: those that Dial through memory, and those of ln unless it is nil.
 func (c *Cluster) startProxy(ln net.Listener) {
 	proxy := server.New(server.Options{
-		Node: &proxyPort{c}, Settings: c.settings, ClientMemory: c.clients, Sockets: &c.sockets, Scans: &c.scans,
+		Node: &proxyPort{c}, Settings: c.settings, ClientMemory: c.clients, Sockets: &c.sockets, Scans: &c.scans, Hub: &c.hub,
 		Exposed: c.exposed(), Version: Version, OnUnknown: c.onUnknown, Seed: c.config.Seed,
 		Mistakes: c.hooks.Mistakes.Server,
 	})

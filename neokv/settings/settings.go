@@ -98,6 +98,7 @@ type RedisKnobs struct {
 	PubsubBufferSoftLimit Bytes         `key:"pubsub_buffer_soft_limit" min:"0" max:"64GiB" help:"bytes of messages and replies that a client with subscriptions may leave unread for pubsub_buffer_soft_time; 0 for no limit"`
 	PubsubBufferSoftTime  time.Duration `key:"pubsub_buffer_soft_time" min:"0s" max:"24h" help:"how long a client may exceed pubsub_buffer_soft_limit"`
 	ClientMemory          Bytes         `key:"client_memory" min:"0" max:"1TiB" help:"bytes that all clients of the process hold in buffers; beyond, the connections that hold most are closed; 0 for no limit"`
+	TrackingTableMaxKeys  int           `key:"tracking_table_max_keys" min:"0" max:"1000000000" help:"keys that clients of a port have read and may cache (CLIENT TRACKING); beyond, the clients of some keys are told that these have changed; 0 for no bound"`
 	Timeout               time.Duration `key:"timeout" min:"0s" max:"87600h" help:"how long a connection may be idle, whole seconds; 0 for ever"`
 	TCPKeepalive          time.Duration `key:"tcp_keepalive" min:"0s" max:"24h" help:"silence after which a client's machine is probed, whole seconds; 0 for never"`
 
@@ -176,7 +177,7 @@ func Default() Settings {
 		ClusterEnabled: true, LeaderlessWait: 2 * time.Second, StandIn: true, MaxClients: 10000, MaxBulkLen: 512 << 20,
 		ScriptSteps: 1_000_000, ScriptBytes: 32 << 20, ScriptCalls: 100_000,
 		ExpireInterval: time.Minute, QueryBufferLimit: 1 << 30, PubsubBufferLimit: 32 << 20, PubsubBufferSoftLimit: 8 << 20,
-		PubsubBufferSoftTime: time.Minute, ClientMemory: 512 << 20,
+		PubsubBufferSoftTime: time.Minute, TrackingTableMaxKeys: 1_000_000, ClientMemory: 512 << 20,
 		TCPKeepalive: 300 * time.Second, RedisConstants: s.Redis.RedisConstants,
 	}
 	return s

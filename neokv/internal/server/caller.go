@@ -23,6 +23,6 @@ type caller interface {
 	stop()
 }
 
-func (c *conn) readOnly() bool { return c.session.ReadOnly }
+func (c *conn) readOnly() bool { return c.session.ReadOnly && c.track == nil } // only leaders tell of changes
 func (c *conn) received() int  { return len(c.rd.buf) }
 func (c *conn) stop()          { c.closing = true }

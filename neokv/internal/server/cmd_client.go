@@ -102,12 +102,16 @@ func runClientList(c *conn, args [][]byte) {
 
 // describe appends the connection's line of CLIENT LIST. Figures without a counterpart here are 0.
 func (c *conn) describe(b []byte, now time.Time) []byte {
-	i := c.info.Load()
+	i, t, redirect := c.info.Load(), c.tracks.Load(), int64(-1)
+	if t != nil {
+		redirect = t.redirect()
+	}
 	flags, name := "", "NULL"
 	for _, f := range [...]struct {
 		set  bool
 		flag string
-	}{{c.watches.Load(), "O"}, {c.subscribes.Load(), "P"}, {c.multi.Load() > 0, "x"}, {c.blocked.Load(), "b"}, {i.ReadOnly, "r"}, {c.noEvict.Load(), "e"}} {
+	}{{c.watches.Load(), "O"}, {c.subscribes.Load(), "P"}, {c.multi.Load() > 0, "x"}, {c.blocked.Load(), "b"}, {i.ReadOnly, "r"},
+		{c.noEvict.Load(), "e"}, {t != nil, "t"}, {t != nil && t.broken.Load(), "R"}, {t != nil && t.broadcast, "B"}} {
 		if f.set {
 			flags += f.flag
 		}
@@ -120,12 +124,12 @@ func (c *conn) describe(b []byte, now time.Time) []byte {
 	}
 	b = fmt.Appendf(b, "id=%d addr=%v laddr=%v fd=0 name=%s age=%d idle=%d flags=%s db=0 sub=%d psub=%d ssub=%d multi=%d"+
 		" qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=%d omem=%d tot-mem=%d events=r cmd=%s"+
-		" user=default redir=-1 resp=%d",
+		" user=default redir=%d resp=%d",
 		c.id, c.nc.RemoteAddr(), c.nc.LocalAddr(), i.Name, int64(now.Sub(c.created).Seconds()),
 		int64(now.Sub(time.Unix(0, c.seen.Load())).Seconds()), flags,
 		c.subs.counts[namedChannel].Load(), c.subs.counts[patternChannel].Load(), c.subs.counts[shardChannel].Load(),
 		c.multi.Load()-1, c.out.length(),
-		c.out.waiting.Load()+c.out.queued.Load(), c.size(), name, i.Proto)
+		c.out.waiting.Load()+c.out.queued.Load(), c.size(), name, redirect, i.Proto)
 	if i.LibName != "" || i.LibVer != "" {
 		b = fmt.Appendf(b, " lib-name=%s lib-ver=%s", i.LibName, i.LibVer)
 	}
@@ -395,40 +399,3 @@ func (c *conn) unknownUse(args [][]byte) {
 	c.out.Error("ERR unknown subcommand or wrong number of arguments for '" + oneLine(args[1]) + "'. Try " +
 		strings.ToUpper(string(args[0])) + " HELP.")
 }
-
-// runClientTracking refuses to switch on what does not exist. It says so for every form that Redis knows.
-func runClientTracking(c *conn, args [][]byte) {
-	on, ok := c.onOff(args[2])
-	if !ok {
-		return
-	}
-	for i := 3; i < len(args); i++ {
-		switch a := args[i]; {
-		case redis.IsOption(a, "optin"), redis.IsOption(a, "optout"), redis.IsOption(a, "bcast"),
-			redis.IsOption(a, "noloop"):
-		case (redis.IsOption(a, "prefix") || redis.IsOption(a, "redirect")) && i+1 < len(args):
-			i++
-		default:
-			c.out.Error(redis.ErrSyntax)
-			return
-		}
-	}
-	if on {
-		c.out.Error(errTracking)
-		return
-	}
-	c.out.OK()
-}
-
-// errTracking is read by people: some libraries ask for tracking when they connect, and show the error.
-const errTracking = "ERR CLIENT TRACKING ON is not supported: connect without caching on the client's side"
-
-// runClientTrackingInfo tells that nothing is tracked.
-func runClientTrackingInfo(c *conn, args [][]byte) {
-	c.out.MapOf("flags", func() {
-		c.out.Set(1)
-		c.out.BulkString("off")
-	}, "redirect", -1, "prefixes", func() { c.out.Array(0) })
-}
-
-func runClientGetRedir(c *conn, args [][]byte) { c.out.Int(-1) }

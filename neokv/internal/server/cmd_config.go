@@ -116,6 +116,9 @@ func (s *Server) parameters() []parameter {
 			s.slow.resize(mustInt(v))
 		}),
 		number("tcp-keepalive", &s.limits.keepalive, 0, math.MaxInt32),
+		number("tracking-table-max-keys", &s.limits.trackedKeys, 0, math.MaxInt64).applied(func(s *Server, v string) {
+			s.tracked.SetMost(int(mustInt(v)))
+		}),
 		number("timeout", &s.limits.timeout, 0, math.MaxInt32).applied((*Server).setTimeout),
 	}
 	for _, f := range settings.Fields(&now) {

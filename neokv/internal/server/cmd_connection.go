@@ -70,6 +70,7 @@ func runReset(c *conn, args [][]byte) {
 	c.endTransaction()
 	c.endMonitor()
 	c.unsubscribeAll()
+	c.endTracking()
 	c.session.Reset(*c.s.limits.password.Load() == "")
 	c.out.Proto = c.session.Proto
 	c.tell()

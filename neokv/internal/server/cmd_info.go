@@ -123,7 +123,7 @@ func infoClients(c *conn) []string {
 	}
 	c.s.mu.Unlock()
 	return lines("connected_clients", n, "cluster_connections", 0, "maxclients", c.s.limits.clients.Load(),
-		"blocked_clients", blocked, "tracking_clients", 0, "clients_in_timeout_table", 0)
+		"blocked_clients", blocked, "tracking_clients", c.s.tracked.Counts().Clients, "clients_in_timeout_table", 0)
 }
 
 // infoMemory is about the whole process, but for the scripts that are loaded here. What Redis calls used is what is
@@ -167,7 +167,7 @@ func infoPersistence(c *conn) []string {
 }
 
 func infoStats(c *conn) []string {
-	x, subs := &c.s.stats, &c.s.channels
+	x, subs, tracked := &c.s.stats, &c.s.channels, c.s.tracked.Counts()
 	subs.mu.RLock()
 	channels, patterns, shards := len(subs.of[namedChannel]), len(subs.patterns), len(subs.of[shardChannel])
 	subs.mu.RUnlock()
@@ -184,8 +184,8 @@ func infoStats(c *conn) []string {
 		"evicted_clients", x.evicted.Load(), "pubsub_channels", channels, "pubsub_patterns", patterns,
 		"pubsubshard_channels", shards,
 		"latest_fork_usec", 0, "total_forks", 0, "migrate_cached_sockets", 0, "slave_expires_tracked_keys", 0,
-		"tracking_total_keys", 0, "tracking_total_items", 0,
-		"tracking_total_prefixes", 0, "unexpected_error_replies", 0, "total_error_replies", x.errors.total(),
+		"tracking_total_keys", tracked.Keys, "tracking_total_items", tracked.Items,
+		"tracking_total_prefixes", tracked.Prefixes, "unexpected_error_replies", 0, "total_error_replies", x.errors.total(),
 		"client_query_buffer_limit_disconnections", x.queryClosed.Load(),
 		"client_output_buffer_limit_disconnections", x.outputClosed.Load(),
 		"client_hung_disk_disconnections", x.hungClosed.Load())

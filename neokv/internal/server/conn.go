@@ -39,6 +39,7 @@ type conn struct {
 	watched watched
 	inside  insideScripts
 	subs    subscriptions
+	track   *tracker                        // nil if it tracks no keys
 	written map[topology.RegionID]lastWrite // its last write in each region that it wrote to
 
 	exec executor
@@ -48,12 +49,13 @@ type conn struct {
 	hangUp     context.CancelFunc
 	killed     atomic.Bool
 	noEvict    atomic.Bool
-	watches    atomic.Bool  // it is a monitor
-	subscribes atomic.Bool  // it has a subscription
-	mute       atomic.Bool  // CLIENT REPLY OFF: it gets no lines
-	multi      atomic.Int64 // how many commands are queued, plus one; 0: it is in no transaction
-	blocked    atomic.Bool  // it waits for the end of a pause, or in WAIT
-	held       atomic.Int64 // bytes that ClientMemory counts for it
+	watches    atomic.Bool             // it is a monitor
+	subscribes atomic.Bool             // it has a subscription
+	tracks     atomic.Pointer[tracker] // track, for others
+	mute       atomic.Bool             // CLIENT REPLY OFF: it gets no lines
+	multi      atomic.Int64            // how many commands are queued, plus one; 0: it is in no transaction
+	blocked    atomic.Bool             // it waits for the end of a pause, or in WAIT
+	held       atomic.Int64            // bytes that ClientMemory counts for it
 
 	// For CLIENT INFO and LIST.
 	info atomic.Pointer[session.Info] // a copy of session.Info, replaced when that changes

@@ -144,6 +144,7 @@ type executor struct {
 	partOf []int // by index in the slot table's Regions: index of the round's part plus one
 	errs   redis.Reply
 	more   func(bytes int) int                          // moreOfReads, made once
+	by     any                                          // redis.Run.By: the client that tracks what it reads, or nil
 	seen   func(script *redis.Call, x *redis.InnerCall) // is told of the calls of scripts
 	// published is told of what a script publishes, whose call, or command if it touches no key, has these arguments.
 	published func(args [][]byte, p redis.Publication)

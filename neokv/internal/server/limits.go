@@ -13,14 +13,15 @@ import (
 
 // limits are the settings that CONFIG SET can change. Connections read them without a lock.
 type limits struct {
-	clients   atomic.Int64
-	timeout   atomic.Int64                // seconds that a connection may be idle, 0 for ever
-	keepalive atomic.Int64                // seconds, 0 for never
-	bulk      atomic.Int64                // bytes of an argument
-	query     atomic.Int64                // bytes of a command
-	output    atomic.Pointer[outputLimit] // of clients that subscribe to nothing
-	pubsub    atomic.Pointer[outputLimit] // of those that do
-	password  atomic.Pointer[string]      // empty for none
+	clients     atomic.Int64
+	timeout     atomic.Int64                // seconds that a connection may be idle, 0 for ever
+	keepalive   atomic.Int64                // seconds, 0 for never
+	bulk        atomic.Int64                // bytes of an argument
+	query       atomic.Int64                // bytes of a command
+	trackedKeys atomic.Int64                // that clients cache, 0 for any number
+	output      atomic.Pointer[outputLimit] // of clients that subscribe to nothing
+	pubsub      atomic.Pointer[outputLimit] // of those that do
+	password    atomic.Pointer[string]      // empty for none
 }
 
 // outputLimit bounds the replies and messages that a client has not taken; 0 is no limit.
@@ -40,6 +41,7 @@ func (l *limits) set(k *settings.RedisKnobs) {
 		int64(k.PubsubBufferLimit), int64(k.PubsubBufferSoftLimit), k.PubsubBufferSoftTime,
 	})
 	l.password.Store(&k.RequirePass)
+	l.trackedKeys.Store(int64(k.TrackingTableMaxKeys))
 }
 
 // tell is the reverse of set: it copies the limits in force into k.
@@ -56,6 +58,7 @@ func (l *limits) tell(k *settings.RedisKnobs) {
 	k.PubsubBufferLimit, k.PubsubBufferSoftLimit = settings.Bytes(out.hard), settings.Bytes(out.soft)
 	k.PubsubBufferSoftTime = out.softTime
 	k.RequirePass = *l.password.Load()
+	k.TrackingTableMaxKeys = int(l.trackedKeys.Load())
 }
 
 // Sockets bounds how many connections with a file descriptor servers have together, since the process needs others for

@@ -231,16 +231,17 @@ func (o *outbox) begin() {
 	}
 }
 
-// push queues a message. It never waits for the client. The caller holds no lock that Server or ClientMemory use.
-func (o *outbox) push(m *message) {
+// push queues a message. It never waits for the client. The caller holds no lock that Server or ClientMemory use. It
+// returns false if nobody may push, or the connection ends.
+func (o *outbox) push(m *message) bool {
 	if !o.hold(pointerBytes) {
-		return
+		return false
 	}
 	o.mu.Lock()
 	if !o.shared || o.ended {
 		o.mu.Unlock()
 		o.hold(-pointerBytes)
-		return
+		return false
 	}
 	m.holders.Add(1)
 	o.queue = append(o.queue, m)
@@ -250,6 +251,10 @@ func (o *outbox) push(m *message) {
 		o.c.nc.SetWriteDeadline(until) // for a write that is under way
 	}
 	o.wake()
+	if !beyond && o.c.tracks.Load() != nil { // what it may read at once has the limit of its class, messages this one
+		most := o.c.s.limits.pubsub.Load().hard
+		beyond = most > 0 && o.queued.Load() > most
+	}
 	late := o.due && queued > helpBytes
 	o.mu.Unlock()
 	switch {
@@ -258,6 +263,7 @@ func (o *outbox) push(m *message) {
 	case late:
 		o.c.s.senders.help(o)
 	}
+	return !beyond
 }
 
 // wake has a sender write messages if there are any and nobody writes. The caller holds mu.

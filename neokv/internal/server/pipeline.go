@@ -54,6 +54,7 @@ func (c *conn) serve() {
 	defer c.exec.close()
 	defer c.endMonitor()
 	defer c.unsubscribeAll()
+	defer c.endTracking()
 	defer c.exec.endTurn()
 	defer c.unwatch()
 	c.account()
@@ -167,6 +168,9 @@ func (c *conn) run() {
 				c.out.hush(start)
 			}
 			c.session.Ran()
+			if c.track != nil {
+				c.endTracked(&c.cmds[i+n-1], start)
+			}
 		}
 		c.exec.endTurn()
 		if c.out.Full {
@@ -216,6 +220,9 @@ func (cmd *command) is(name string) bool {
 func (c *conn) step(cmds []command) (n int) {
 	c.out.begin()
 	c.noteSubscriptions()
+	if c.track != nil {
+		cmds = cmds[:c.beginTracked(cmds)]
+	}
 	cmd, start := &cmds[0], len(c.out.Buf)
 	c.out.top = start
 	x := c.session.Step(&session.Command{

@@ -182,7 +182,7 @@ var everywhere = []string{
 		"latency|doctor latency|reset latency|histogram latency|help\r\n",
 	"COMMAND INFO multi exec discard watch unwatch\r\nCOMMAND GETKEYS watch a b\r\nCOMMAND GETKEYS multi\r\n" +
 		"COMMAND GETKEYSANDFLAGS watch a b\r\n",
-	"COMMAND INFO monitor role lastsave client|tracking client|trackinginfo client|getredir " +
+	"COMMAND INFO monitor role lastsave client|tracking client|trackinginfo client|getredir client|caching " +
 		"command|getkeysandflags\r\n",
 	"CONFIG GET slowlog-max*\r\nCONFIG GET slowlog-log*\r\nCONFIG GET latency-monitor*\r\n" +
 		"CONFIG GET latency-tracking\r\nCONFIG GET latency-tracking-*\r\nCONFIG SET slowlog-log-slower-than x\r\n" +

@@ -318,6 +318,7 @@ func (e *executor) partFor(t *route.Table, d route.Decision) *part {
 	p.run.Work, p.run.Within, p.run.ScriptLimits, p.run.Seen = &e.work, e.alone, e.scriptLimits(), e.seen
 	p.run.Published = e.ofCalls
 	p.run.Version = r.Version // the region refuses the run if it has other bounds than the table says
+	p.run.By = e.by
 	p.pending.Index, p.pending.Watches = 0, nil
 	return p
 }

@@ -23,6 +23,7 @@ import (
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/topology"
+	"neokv.dev/neokv/internal/tracking"
 	"neokv.dev/neokv/settings"
 )
 
@@ -100,6 +101,7 @@ type Options struct {
 	// OnUnknown, if not nil, is called with the name of each command that a client calls and no table has, in upper
 	// case.
 	OnUnknown func(name string)
+	Hub       *Hub   // tells what happens to keys; nil: nobody does
 	Seed      uint64 // of the server's random choices; 0 for any
 	Mistakes  Mistakes
 }
@@ -108,6 +110,8 @@ type Options struct {
 type Mistakes struct {
 	RetryUnknown  bool // tries a write of unknown outcome again
 	RetryBackward bool // tries writes again in reverse order
+	LateInterest  bool // a connection is entered for the keys that it tracks when it has read them
+	EarlyTelling  bool // what a connection is told of the keys that it tracks comes before the replies
 	// FewPlaces is no mistake: it gives places in SCAN's cursors 4 bits, as if many keys had the same hash.
 	FewPlaces bool
 	// ForgetScans is no mistake: SCAN finds no place in Scans, as if these had been forgotten.
@@ -133,6 +137,8 @@ type Server struct {
 	monitors monitors
 	senders  senders
 	channels channels
+	tracked  tracking.Table
+	events   atomic.Uint32 // notify-keyspace-events, a redis.EventClass
 
 	wg sync.WaitGroup
 
@@ -157,6 +163,7 @@ func New(o Options) *Server {
 	s.slow.limit.Store(slowMicros)
 	s.slow.length.Store(slowCalls)
 	s.limits.set(&s.o.Settings.Redis)
+	s.tracked.SetMost(s.o.Settings.Redis.TrackingTableMaxKeys)
 	if o.ClientMemory == nil {
 		s.o.ClientMemory = NewClientMemory(o.Settings.Redis.ClientMemory, o.Settings.Cluster.Stores)
 	}
@@ -164,12 +171,16 @@ func New(o Options) *Server {
 	if o.Scans == nil {
 		s.o.Scans = new(Scans)
 	}
+	if o.Hub == nil {
+		s.o.Hub = new(Hub)
+	}
 	s.node, s.started, s.closing = nodeOf{s.o.Node}, time.Now(), make(chan struct{})
 	s.standIn, s.knobs, s.mistakes = s.o.StandIn, &s.o.Settings.Redis, s.o.Mistakes
 	s.turns, s.places, s.scans = s.o.ClientMemory.turns, s.o.ClientMemory.scripts, s.o.Scans
 	if s.knobs.ClusterEnabled {
 		s.self = s.o.Self
 	}
+	s.o.Hub.change(func(all []*Server) []*Server { return append(all, s) })
 	s.wg.Go(s.endHungReads)
 	return s
 }
@@ -315,5 +326,6 @@ func (s *Server) Close() error {
 	s.mu.Unlock()
 	s.wg.Wait()
 	s.o.ClientMemory.leave(s)
+	s.o.Hub.change(func(all []*Server) []*Server { return slices.DeleteFunc(all, func(x *Server) bool { return x == s }) })
 	return nil
 }

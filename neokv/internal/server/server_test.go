@@ -386,25 +386,19 @@ func TestFollowerWithoutReplica(t *testing.T) {
 	})
 }
 
-// TestTracking: no client is told that keys are tracked, since none are.
-func TestTracking(t *testing.T) {
+// TestTrackingToDeafClient: an answer that Redis does not have. A client of RESP3 to which nothing else is pushed cannot be
+// told in place of another one.
+func TestTrackingToDeafClient(t *testing.T) {
 	_, dial := start(t, Options{Self: 1})
-	c := dial()
-	const off = "*6\r\n$5\r\nflags\r\n*1\r\n$3\r\noff\r\n$8\r\nredirect\r\n:-1\r\n$8\r\nprefixes\r\n*0\r\n"
-	for _, x := range []struct{ request, want string }{
-		{"client tracking on", "-" + errTracking + "\r\n"},
-		{"client tracking on optin", "-" + errTracking + "\r\n"},
-		{"client tracking on optin bcast noloop prefix a", "-" + errTracking + "\r\n"},
-		{"client tracking on redirect", "-ERR syntax error\r\n"},
-		{"client tracking on foo", "-ERR syntax error\r\n"},
-		{"client trackinginfo", off},
-		{"client getredir", ":-1\r\n"},
-		{"client tracking off", "+OK\r\n"},
-		{"client tracking off optin", "+OK\r\n"},
-	} {
-		if got := ask(t, c, x.request); got != x.want {
-			t.Errorf("%s: %q, want %q", x.request, got, x.want)
-		}
+	a, b := dial(), dial()
+	ask(t, a, "hello 3")
+	id := strings.Trim(ask(t, a, "client id"), ":\r\n")
+	if got := ask(t, b, "client tracking on redirect "+id); got != "-"+errDeafTarget+"\r\n" {
+		t.Errorf("%q, want %q", got, errDeafTarget)
+	}
+	ask(t, a, "client tracking on")
+	if got := ask(t, b, "client tracking on redirect "+id); got != "+OK\r\n" {
+		t.Errorf("%q, want OK", got)
 	}
 }
 

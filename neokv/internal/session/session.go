@@ -40,6 +40,7 @@ const (
 	broken                       // of multi: a command could not be queued, so EXEC will fail
 	silent                       // some replies are kept back
 	subscriber                   // it has a subscription
+	tracks                       // it is told of changes of what it reads
 )
 
 // New returns the session of a client that has just connected. known says that it needs no password.
@@ -55,9 +56,10 @@ func New(isKnown bool) Session {
 func (s *Session) Plain() bool { return s.state == known }
 
 // Together reports whether commands may run together after Step has said Run of the first. So they may in a plain session,
-// in that of a subscriber in RESP3, and where all replies are kept back, since then too Step says Run of all.
+// in that of a client that tracks or, in RESP3, subscribes, and where all replies are kept back, since then too Step says
+// Run of all.
 func (s *Session) Together() bool {
-	return s.state&^(silent|subscriber) == known && !s.silence.skip && !s.OnlyListens()
+	return s.state&^(silent|subscriber|tracks) == known && !s.silence.skip && !s.OnlyListens()
 }
 
 // Command is a command of the client, as far as a session is concerned.
@@ -192,6 +194,14 @@ func (s *Session) OnlyListens() bool { return s.state&subscriber != 0 && s.Proto
 // toListeners are the commands of a client that only listens.
 var toListeners = []string{
 	"ping", "subscribe", "unsubscribe", "psubscribe", "punsubscribe", "ssubscribe", "sunsubscribe", "quit", "reset",
+}
+
+// Track notes whether the client tracks keys.
+func (s *Session) Track(on bool) {
+	s.state &^= tracks
+	if on {
+		s.state |= tracks
+	}
 }
 
 // Reset makes the session what it was when the client came: RESET. Which replies are kept back until the next command

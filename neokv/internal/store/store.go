@@ -76,6 +76,8 @@ type Options struct {
 	// OnMessage gets what clients of other stores have published. It must not block, and keeps neither slice. nil: nobody
 	// does.
 	OnMessage func(shard bool, channel, payload []byte)
+	// Listener, if it is not nil, hears what the store's replicas do to keys while they serve.
+	Listener region.Listener
 	// OnServe is called when the store's replica of a region begins to serve as its leader. It must not block. nil: not
 	// called.
 	OnServe func(r topology.RegionID, term uint64)

@@ -45,8 +45,6 @@ type Client struct {
 // Message is what clients are told: keys have changed, or any key may have.
 type Message struct {
 	Keys []string // nil: any key
-	// Encoded is for those who send the same message to several clients.
-	Encoded any
 }
 
 // Table has the clients of one port that track.
@@ -231,9 +229,8 @@ func (t *Table) invalidate(slot topology.Slot, key string, by *Client) {
 	}
 }
 
-// Happened tells the clients what has happened to keys. by returns the client of this table that an effect is by, nil for
-// none.
-func (t *Table) Happened(effects []redis.Effect, by func(any) *Client) {
+// Happened tells the clients what has happened to keys. An effect is By a *Client, or by nobody who tracks.
+func (t *Table) Happened(effects []redis.Effect) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.clients) == 0 {
@@ -245,7 +242,7 @@ func (t *Table) Happened(effects []redis.Effect, by func(any) *Client) {
 		e := &effects[i]
 		switch e.What {
 		case redis.Changed, redis.Expired:
-			author := by(e.By)
+			author, _ := e.By.(*Client)
 			if t.slots != nil {
 				if at := t.slots[e.Slots.First]; at != nil {
 					if _, there := at[string(e.Key)]; there {

@@ -40,13 +40,6 @@ func (w *world) effect(what redis.EffectKind, key int, by any) redis.Effect {
 	return redis.Effect{What: what, Key: []byte(name(key)), Slots: topology.SlotRange{First: slot, Last: slot}, By: by}
 }
 
-func author(by any) *Client {
-	if c, ok := by.(*cacher); ok {
-		return &c.Client
-	}
-	return nil
-}
-
 func (c *cacher) told(m *Message) {
 	c.inbox = append(c.inbox, func() {
 		for key := range c.cache {
@@ -100,13 +93,13 @@ func (w *world) step(early, late bool) {
 		w.values[key]++
 		by := any(nil)
 		if w.IntN(3) == 0 && !c.reading && c.on {
-			by = c
+			by = &c.Client
 			w.Begin(&c.Client, nil)
 			if c.noLoop { // it knows what it has written
 				c.inbox = append(c.inbox, func() { c.cache[key] = 0 })
 			}
 		}
-		w.Happened([]redis.Effect{w.effect(redis.Changed, key, by)}, author)
+		w.Happened([]redis.Effect{w.effect(redis.Changed, key, by)})
 		if by != nil {
 			for _, m := range w.End(&c.Client) {
 				c.told(m)
@@ -120,7 +113,7 @@ func (w *world) step(early, late bool) {
 		for i := range w.values {
 			w.values[i]++
 		}
-		w.Happened([]redis.Effect{{What: redis.Flushed, Slots: topology.SlotRange{Last: topology.SlotCount - 1}}}, author)
+		w.Happened([]redis.Effect{{What: redis.Flushed, Slots: topology.SlotRange{Last: topology.SlotCount - 1}}})
 	case n < 98 && !c.reading:
 		if c.on = !c.on; c.on {
 			c.broadcast, c.noLoop = w.IntN(2) == 0, w.IntN(2) == 0
@@ -229,10 +222,10 @@ func TestTable(t *testing.T) {
 		var e []redis.Effect
 		for _, k := range keys {
 			slot := topology.SlotOf([]byte(k))
-			e = append(e, redis.Effect{What: redis.Changed, Key: []byte(k), By: by,
+			e = append(e, redis.Effect{What: redis.Changed, Key: []byte(k), By: all[by],
 				Slots: topology.SlotRange{First: slot, Last: slot}})
 		}
-		x.Happened(e, func(by any) *Client { return all[by.(string)] })
+		x.Happened(e)
 	}
 	start := func(n string, o Options) { x.Start(all[n], o); x.End(all[n]) }
 	want := func(lines ...string) {

@@ -1,0 +1,359 @@
+package server
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"neokv.dev/neokv/internal/redis"
+	"neokv.dev/neokv/internal/tracking"
+)
+
+// This file has client-side caching: CLIENT TRACKING, CACHING, TRACKINGINFO and GETREDIR. The server's table remembers
+// who has read what. While a connection runs a command, or commands that run together, what it is told waits behind their
+// replies. It is entered for what they read before they are routed, and a read of it tells the replica so (redis.Run.By).
+
+// tracker is a connection that tracks keys.
+type tracker struct {
+	tracking.Client
+	c             *conn
+	optIn, optOut bool
+	broadcast     bool
+	noLoop        bool
+	caching       bool  // CLIENT CACHING has been sent for the next command
+	to            *conn // REDIRECT: who is told, else nil
+	broken        atomic.Bool
+	keys          [][]byte // scratch
+	positions     []int    // scratch
+}
+
+const (
+	errRedirectTwice = "ERR A client can only redirect to a single other client"
+	errNoRedirect    = "ERR The client ID you want redirect to does not exist"
+	errPrefixBcast   = "ERR PREFIX option requires BCAST mode to be enabled"
+	errSwitchBcast   = "ERR You can't switch BCAST mode on/off before disabling tracking for this client, and then " +
+		"re-enabling it with a different mode."
+	errOptBcast  = "ERR OPTIN and OPTOUT are not compatible with BCAST"
+	errOptBoth   = "ERR You can't specify both OPTIN mode and OPTOUT mode"
+	errSwitchOpt = "ERR You can't switch OPTIN/OPTOUT mode before disabling tracking for this client, and then " +
+		"re-enabling it with a different mode."
+	errNotCaching = "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode " +
+		"enabled"
+	errCachingYes = "ERR CLIENT CACHING YES is only valid when tracking is enabled in OPTIN mode."
+	errCachingNo  = "ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode."
+	// errDeafTarget is not Redis's: a message could reach such a client at any time, between the two of a reply.
+	errDeafTarget = "ERR The client to redirect to has to subscribe to a channel or to track keys first"
+)
+
+func runClientTracking(c *conn, args [][]byte) {
+	var prefixes []string
+	var optIn, optOut, broadcast, noLoop bool
+	redirect := int64(0)
+	var to *conn
+	for i := 3; i < len(args); i++ {
+		if !c.exec.work.Spend(1) {
+			return
+		}
+		switch a := args[i]; {
+		case redis.IsOption(a, "redirect") && i+1 < len(args):
+			i++
+			if redirect != 0 {
+				c.out.Error(errRedirectTwice)
+				return
+			}
+			var ok bool
+			if redirect, ok = redis.ParseInt(args[i]); !ok {
+				c.out.Error(redis.ErrNotInteger)
+				return
+			}
+			c.s.mu.Lock()
+			to = c.s.clients[uint64(redirect)]
+			c.s.mu.Unlock()
+			if to == nil {
+				c.out.Error(errNoRedirect)
+				return
+			}
+		case redis.IsOption(a, "bcast"):
+			broadcast = true
+		case redis.IsOption(a, "optin"):
+			optIn = true
+		case redis.IsOption(a, "optout"):
+			optOut = true
+		case redis.IsOption(a, "noloop"):
+			noLoop = true
+		case redis.IsOption(a, "prefix") && i+1 < len(args):
+			i++
+			prefixes = append(prefixes, string(args[i]))
+		default:
+			c.out.Error(redis.ErrSyntax)
+			return
+		}
+	}
+	on, ok := c.onOff(args[2])
+	if !ok {
+		return
+	}
+	if !on {
+		c.endTracking()
+		c.out.OK()
+		return
+	}
+	t := c.track
+	switch {
+	case !broadcast && len(prefixes) > 0:
+		c.out.Error(errPrefixBcast)
+		return
+	case t != nil && t.broadcast != broadcast:
+		c.out.Error(errSwitchBcast)
+		return
+	case broadcast && (optIn || optOut):
+		c.out.Error(errOptBcast)
+		return
+	case optIn && optOut:
+		c.out.Error(errOptBoth)
+		return
+	case t != nil && (optIn && t.optOut || optOut && t.optIn):
+		c.out.Error(errSwitchOpt)
+		return
+	case to != nil && to != c && to.info.Load().Proto == 3 && !to.hearsPushes():
+		c.out.Error(errDeafTarget)
+		return
+	}
+	if broadcast {
+		var old []string
+		if t != nil {
+			old = c.s.tracked.Prefixes(&t.Client)
+		}
+		if a, b, isOld, overlaps := tracking.Overlap(old, prefixes); overlaps {
+			which := "another provided prefix"
+			if isOld {
+				which = "an existing prefix"
+			}
+			c.out.Error(fmt.Sprintf("ERR Prefix '%s' overlaps with %s '%s'. Prefixes for a single client must not overlap.",
+				oneLine([]byte(a)), which, oneLine([]byte(b))))
+			return
+		}
+	}
+	if t == nil {
+		t = &tracker{c: c}
+		t.Send = t.send
+		c.out.share()
+		c.session.Track(true)
+	}
+	t.optIn, t.optOut, t.broadcast, t.noLoop, t.to = optIn, optOut, broadcast, noLoop, to
+	t.broken.Store(false)
+	c.track, c.exec.by = t, &t.Client
+	c.s.tracked.Start(&t.Client, tracking.Options{Broadcast: broadcast, Prefixes: prefixes, NoLoop: noLoop})
+	c.s.o.Hub.update()
+	c.tracks.Store(t)
+	c.out.OK()
+}
+
+// endTracking ends what CLIENT TRACKING ON began.
+func (c *conn) endTracking() {
+	t := c.track
+	if t == nil {
+		return
+	}
+	c.s.tracked.Stop(&t.Client)
+	c.s.o.Hub.update()
+	c.track, c.exec.by = nil, nil
+	c.tracks.Store(nil)
+	c.session.Track(false)
+	c.out.unshare()
+}
+
+// hearsPushes reports whether others may push to the connection.
+func (c *conn) hearsPushes() bool {
+	return c.subscribes.Load() || c.tracks.Load() != nil || c.watches.Load()
+}
+
+func runClientCaching(c *conn, args [][]byte) {
+	t := c.track
+	yes := redis.IsOption(args[2], "yes")
+	switch {
+	case t == nil:
+		c.out.Error(errNotCaching)
+	case !yes && !redis.IsOption(args[2], "no"):
+		c.out.Error(redis.ErrSyntax)
+	case yes && !t.optIn:
+		c.out.Error(errCachingYes)
+	case !yes && !t.optOut:
+		c.out.Error(errCachingNo)
+	default:
+		t.caching = true
+		c.out.OK()
+	}
+}
+
+func runClientTrackingInfo(c *conn, args [][]byte) {
+	flags, redirect, prefixes := []string{"off"}, int64(-1), []string(nil)
+	if t := c.track; t != nil {
+		flags, redirect, prefixes = flags[:0], t.redirect(), c.s.tracked.Prefixes(&t.Client)
+		for _, x := range [...]struct {
+			set  bool
+			name string
+		}{
+			{true, "on"}, {t.broadcast, "bcast"}, {t.optIn, "optin"}, {t.optIn && t.caching, "caching-yes"},
+			{t.optOut, "optout"}, {t.optOut && t.caching, "caching-no"}, {t.noLoop, "noloop"},
+			{t.broken.Load(), "broken_redirect"},
+		} {
+			if x.set {
+				flags = append(flags, x.name)
+			}
+		}
+	}
+	c.out.MapOf("flags", func() {
+		c.out.Set(len(flags))
+		for _, f := range flags {
+			c.out.BulkString(f)
+		}
+	}, "redirect", redirect, "prefixes", func() {
+		c.out.Array(len(prefixes))
+		for _, p := range prefixes {
+			c.out.BulkString(p)
+		}
+	})
+}
+
+func runClientGetRedir(c *conn, args [][]byte) {
+	if t := c.track; t != nil {
+		c.out.Int(t.redirect())
+	} else {
+		c.out.Int(-1)
+	}
+}
+
+// redirect returns the id of the client that is told in place of this one, 0 if this one is.
+func (t *tracker) redirect() int64 {
+	if t.to == nil {
+		return 0
+	}
+	return int64(t.to.id)
+}
+
+// beginTracked is called before the next commands of the pipeline run. It enters the connection for the keys that they
+// read, and returns how many of them may run together before endTracked.
+func (c *conn) beginTracked(cmds []command) (n int) {
+	t := c.track
+	t.keys = t.keys[:0]
+	n = 1
+	switch first := &cmds[0]; {
+	case t.broadcast:
+		n = len(cmds)
+	case first.is("exec") && c.session.Inside():
+		for i := range c.session.Queued().Commands {
+			q := &c.session.Queued().Commands[i]
+			t.note(q.Row, q.Args, t.caching)
+		}
+	case c.session.Inside() || first.how == redis.HowNot:
+	default:
+		if first.joins(first.how) && c.session.Together() {
+			n = c.exec.together(cmds)
+		}
+		for i := range cmds[:n] {
+			t.note(cmds[i].row, cmds[i].args, t.caching && i == 0)
+		}
+	}
+	if c.s.mistakes.LateInterest {
+		c.s.tracked.Begin(&t.Client, nil)
+	} else {
+		c.s.tracked.Begin(&t.Client, t.keys)
+	}
+	return n
+}
+
+// note notes the keys that a command reads, if the client wants that. Of a script it notes all that are declared: who
+// knows whether the script reads. caching says that CLIENT CACHING came before the command.
+func (t *tracker) note(row *redis.Command, args [][]byte, caching bool) {
+	if t.optIn && !caching || t.optOut && caching {
+		return
+	}
+	if row.How != redis.HowScript && (row.Flags&redis.FlagReadonly == 0 || row.How != redis.HowRead) {
+		return
+	}
+	t.positions = row.AppendKeys(t.positions[:0], args)
+	for _, p := range t.positions {
+		t.keys = append(t.keys, args[p])
+	}
+}
+
+// endTracked is called when commands have been answered, from start of the replies on. What the client is told comes
+// behind.
+func (c *conn) endTracked(last *command, start int) {
+	t := c.track
+	if c.s.mistakes.LateInterest {
+		c.s.tracked.Begin(&t.Client, t.keys)
+	}
+	clear(t.keys)
+	if !c.session.Inside() && (last.row == nil || !isClient(last.row)) {
+		t.caching = false
+	}
+	for _, m := range c.s.tracked.End(&t.Client) {
+		if t.to != nil && t.to != c {
+			if !c.out.flush() { // another connection shall not be told before this one has its replies
+				c.closing = true
+				return
+			}
+			t.send(m)
+			continue
+		}
+		switch {
+		case c.out.Proto != 3:
+		case c.s.mistakes.EarlyTelling:
+			c.out.Buf = slices.Insert(c.out.Buf, min(start, len(c.out.Buf)), invalidate3(m)...)
+		default:
+			c.out.Buf = append(c.out.Buf, invalidate3(m)...)
+		}
+	}
+}
+
+// isClient reports whether a row is of the command CLIENT, which does not use up CLIENT CACHING.
+func isClient(row *redis.Command) bool {
+	return row.Name == "client" || strings.HasPrefix(row.FullName(), "client|")
+}
+
+// send is tracking.Client.Send.
+func (t *tracker) send(m *tracking.Message) {
+	to := t.c
+	if t.to != nil {
+		to = t.to
+	}
+	var resp2 []byte
+	if t.to != nil && to.subscribes.Load() {
+		resp2 = invalidate2(m)
+	}
+	x := newMessage(t.c.s.o.ClientMemory, resp2, invalidate3(m))
+	sent := to.out.push(x)
+	x.release()
+	if sent || to.info.Load().Proto != 3 && !to.killed.Load() { // in RESP2 only who subscribes is told, as by Redis
+		return
+	}
+	t.broken.Store(true)
+	b := append([]byte(">2\r\n$21\r\ntracking-redir-broken\r\n:"), fmt.Sprint(t.redirect())...)
+	x = newMessage(t.c.s.o.ClientMemory, nil, append(b, "\r\n"...))
+	t.c.out.push(x)
+	x.release()
+}
+
+// invalidate3 encodes a message as a push of RESP3.
+func invalidate3(m *tracking.Message) []byte {
+	return appendNames([]byte(">2\r\n$10\r\ninvalidate\r\n"), m, "_\r\n")
+}
+
+// invalidate2 encodes a message for a client of RESP2 that has subscribed to the channel of Redis for this.
+func invalidate2(m *tracking.Message) []byte {
+	return appendNames([]byte("*3\r\n$7\r\nmessage\r\n$20\r\n__redis__:invalidate\r\n"), m, "$-1\r\n")
+}
+
+func appendNames(b []byte, m *tracking.Message, null string) []byte {
+	if m.Keys == nil {
+		return append(b, null...)
+	}
+	b = fmt.Appendf(b, "*%d\r\n", len(m.Keys))
+	for _, k := range m.Keys {
+		b = appendBulk(b, []byte(k))
+	}
+	return b
+}
