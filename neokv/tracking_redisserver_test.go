@@ -102,6 +102,7 @@ const patience = 2 * time.Second
 func (x *talk) hear(name string, count int) (all []string) {
 	x.Helper()
 	c := x.conns[name]
+	again := false
 	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		if _, err := c.Write([]byte("PING\r\n")); err != nil {
 			x.Fatal(err)
@@ -115,9 +116,11 @@ func (x *talk) hear(name string, count int) (all []string) {
 			text := anID.ReplaceAllString(fmt.Sprintf("%c%v", v.Kind, v), "${1}ID")
 			all = append(all, text)
 		}
-		if len(all) >= count || time.Now().After(end) {
+		// Redis tells of a broadcast when it has served all that it has read, so maybe behind the first PONG.
+		if again && len(all) >= count || time.Now().After(end) {
 			return all
 		}
+		again = true
 	}
 }
 
