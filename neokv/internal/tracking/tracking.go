@@ -12,7 +12,6 @@
 package tracking
 
 import (
-	"bytes"
 	"maps"
 	"slices"
 	"strings"
@@ -40,32 +39,73 @@ type Client struct {
 	on      bool
 	busy    bool
 	waiting []*Message
+	behind  int64 // bytes of what waits
+	items   int   // keys that it has read and that the table has
 }
 
 // Message is what clients are told: keys have changed, or any key may have.
 type Message struct {
-	Keys []string // nil: any key
+	Keys  []string // nil: any key
+	bytes int64    // that it takes, about
 }
 
-// Table has the clients of one port that track.
+// Table has the clients of one port that track. The zero value has none, and knows no bound.
 type Table struct {
+	// Held, if it is not nil, is told how many bytes more the table holds, or fewer. Full, if it is not nil, says whether
+	// these are too many: then the table gives up keys. Both are set before the first call, and do not block.
+	Held func(bytes int64)
+	Full func(held int64) bool
+
 	most int // bound of keys, 0 for none
 
 	mu       sync.Mutex
 	clients  map[*Client]bool
 	slots    []map[string][]*Client // by slot: the clients that have read a key; nil while nobody has
 	prefixes map[string][]*Client
+	lengths  map[int]int // of prefixes: how many have it
 	keys     int
 	items    int           // clients of all keys
+	dead     int           // items of clients that do not track any more
 	next     topology.Slot // from which keys are given up next
+	held     int64
+	sweeping bool
 }
+
+// What the table holds, about: of a key besides its bytes, of a client of a key, and of a message besides its keys.
+const (
+	keyBytes     = 128
+	itemBytes    = 16
+	messageBytes = 64
+)
 
 // Counts are how much there is in a table, as INFO shows it.
 type Counts struct{ Clients, Keys, Items, Prefixes int }
 
-// manyKeys is how many keys a client is told of one by one that have changed unseen. If there are more, it is told that
-// all have.
-const manyKeys = 1000
+const (
+	// manyKeys is how many keys a client is told of one by one that have changed unseen. If there are more, it is told that
+	// all have.
+	manyKeys = 1000
+	// maxBehind bounds what waits for a client that is busy. If there is more, it is told that all keys have changed.
+	maxBehind = 256 << 10
+	// chunk is how many keys sweep looks at while it holds the mutex.
+	chunk = 1000
+)
+
+func newMessage(keys []string) *Message {
+	m := &Message{Keys: keys, bytes: messageBytes}
+	for _, k := range keys {
+		m.bytes += int64(len(k)) + itemBytes
+	}
+	return m
+}
+
+// hold counts bytes. The caller holds mu.
+func (t *Table) hold(bytes int64) {
+	t.held += bytes
+	if t.Held != nil {
+		t.Held(bytes)
+	}
+}
 
 // SetMost sets how many keys the table has at most, 0 for any number. What is too much goes with the next key.
 func (t *Table) SetMost(keys int) {
@@ -87,7 +127,7 @@ func (t *Table) Start(c *Client, o Options) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.clients == nil {
-		t.clients, t.prefixes = map[*Client]bool{}, map[string][]*Client{}
+		t.clients, t.prefixes, t.lengths = map[*Client]bool{}, map[string][]*Client{}, map[int]int{}
 	}
 	added := o.Prefixes
 	if o.Broadcast && len(added) == 0 {
@@ -98,9 +138,15 @@ func (t *Table) Start(c *Client, o Options) {
 		for _, p := range added {
 			if !slices.Contains(o.Prefixes, p) {
 				o.Prefixes = append(o.Prefixes, p)
+				if len(t.prefixes[p]) == 0 {
+					t.lengths[len(p)]++
+				}
 				t.prefixes[p] = append(t.prefixes[p], c)
 			}
 		}
+	}
+	if !c.on {
+		t.dead -= c.items
 	}
 	c.options, c.on, c.busy = o, true, true
 	t.clients[c] = true
@@ -116,21 +162,76 @@ func (t *Table) Stop(c *Client) {
 	delete(t.clients, c)
 	for _, p := range c.options.Prefixes {
 		all := slices.DeleteFunc(t.prefixes[p], func(x *Client) bool { return x == c })
-		if t.prefixes[p] = all; len(all) == 0 {
-			delete(t.prefixes, p)
+		if t.prefixes[p] = all; len(all) > 0 {
+			continue
+		}
+		delete(t.prefixes, p)
+		if t.lengths[len(p)]--; t.lengths[len(p)] == 0 {
+			delete(t.lengths, len(p))
 		}
 	}
-	if len(t.clients) == 0 { // whatever keys are left, nobody reads them any more
-		t.slots, t.keys, t.items = nil, 0, 0
+	t.take(c)
+	c.options, c.on, c.busy = Options{}, false, false
+	t.dead += c.items
+	switch {
+	case len(t.clients) == 0: // whatever keys are left, nobody reads them any more
+		t.slots, t.keys, t.items, t.dead = nil, 0, 0, 0
+		t.hold(-t.held)
+	case t.dead > chunk && t.dead > t.items/2:
+		t.sweep()
 	}
-	c.options, c.on, c.busy, c.waiting = Options{}, false, false, nil
 }
 
-// Prefixes returns the prefixes of a client.
+// sweep takes clients out of the table that do not track any more. It lets others use the table meanwhile: the caller
+// holds mu, and sweep gives it up now and then.
+func (t *Table) sweep() {
+	if t.sweeping {
+		return
+	}
+	t.sweeping = true
+	defer func() { t.sweeping = false }()
+	n := 0
+	for slot := topology.Slot(0); slot < topology.SlotCount && t.slots != nil; slot++ {
+		for key := range t.slots[slot] {
+			if n++; n%chunk == 0 {
+				t.mu.Unlock()
+				t.mu.Lock()
+				if t.slots == nil {
+					return
+				}
+			}
+			all, there := t.slots[slot][key]
+			if !there {
+				continue
+			}
+			alive := make([]*Client, 0, len(all))
+			for _, c := range all {
+				if c.on {
+					alive = append(alive, c)
+				}
+			}
+			switch gone := len(all) - len(alive); {
+			case len(alive) == 0:
+				t.forget(slot, key)
+			case gone > 0:
+				for _, c := range all {
+					if !c.on {
+						c.items--
+					}
+				}
+				t.slots[slot][key] = alive
+				t.items, t.dead = t.items-gone, t.dead-gone
+				t.hold(-int64(gone) * itemBytes)
+			}
+		}
+	}
+}
+
+// Prefixes returns the prefixes of a client, in order.
 func (t *Table) Prefixes(c *Client) []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return c.options.Prefixes
+	return slices.Sorted(slices.Values(c.options.Prefixes))
 }
 
 // Begin begins commands of a client. If they read, it is called with their keys before they do.
@@ -155,8 +256,11 @@ func (t *Table) Begin(c *Client, keys [][]byte) {
 				t.slots[at] = map[string][]*Client{}
 			}
 			t.keys++
+			t.hold(keyBytes + int64(len(key)))
 		}
 		t.items++
+		c.items++
+		t.hold(itemBytes)
 		t.slots[at][string(key)] = append(all, c)
 	}
 	t.shrink()
@@ -166,8 +270,15 @@ func (t *Table) Begin(c *Client, keys [][]byte) {
 func (t *Table) End(c *Client) (told []*Message) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	c.busy = false
+	return t.take(c)
+}
+
+// take takes what waits for a client. The caller holds mu.
+func (t *Table) take(c *Client) (told []*Message) {
 	told = c.waiting
-	c.busy, c.waiting = false, nil
+	t.hold(-c.behind)
+	c.waiting, c.behind = nil, 0
 	return told
 }
 
@@ -175,16 +286,19 @@ func (t *Table) End(c *Client) (told []*Message) {
 func (t *Table) tell(c *Client, m *Message) {
 	switch n := len(c.waiting); {
 	case !c.on:
+		return
 	case !c.busy:
 		c.Send(m)
+		return
 	case n > 0 && c.waiting[n-1].Keys == nil: // it has been told all
-	case m.Keys == nil:
-		c.waiting = append(c.waiting[:0], m)
-	case n == manyKeys: // they say less than this together
-		c.waiting = append(c.waiting[:0], &Message{})
-	default:
-		c.waiting = append(c.waiting, m)
+		return
+	case m.Keys == nil || c.behind+m.bytes > maxBehind: // then this says no less
+		t.take(c)
+		m = newMessage(nil)
 	}
+	c.waiting = append(c.waiting, m)
+	c.behind += m.bytes
+	t.hold(m.bytes)
 }
 
 // forget takes a key out of the table. The caller holds mu.
@@ -197,13 +311,19 @@ func (t *Table) forget(slot topology.Slot, key string) (readers []*Client) {
 		}
 		t.keys--
 		t.items -= len(all)
+		t.hold(-keyBytes - int64(len(key)) - int64(len(all))*itemBytes)
+		for _, c := range all {
+			if c.items--; !c.on {
+				t.dead--
+			}
+		}
 	}
 	return all
 }
 
 // shrink gives up keys beyond the bound, and tells those who have read them. The caller holds mu.
 func (t *Table) shrink() {
-	for t.most > 0 && t.keys > t.most {
+	for t.keys > 0 && (t.most > 0 && t.keys > t.most || t.Full != nil && t.Full(t.held)) {
 		for len(t.slots[t.next]) == 0 {
 			t.next = (t.next + 1) % topology.SlotCount
 		}
@@ -223,7 +343,7 @@ func (t *Table) invalidate(slot topology.Slot, key string, by *Client) {
 			continue
 		}
 		if m == nil {
-			m = &Message{Keys: []string{key}}
+			m = newMessage([]string{key})
 		}
 		t.tell(c, m)
 	}
@@ -237,7 +357,7 @@ func (t *Table) Happened(effects []redis.Effect) {
 		return
 	}
 	flushed := false
-	var changed []change
+	var changed map[string][]change // by prefix
 	for i := range effects {
 		e := &effects[i]
 		switch e.What {
@@ -250,8 +370,14 @@ func (t *Table) Happened(effects []redis.Effect) {
 					}
 				}
 			}
-			if len(t.prefixes) > 0 {
-				changed = append(changed, change{e.Key, author})
+			for n := range t.lengths {
+				if n > len(e.Key) || len(t.prefixes[string(e.Key[:n])]) == 0 {
+					continue
+				}
+				if changed == nil {
+					changed = map[string][]change{}
+				}
+				changed[string(e.Key[:n])] = append(changed[string(e.Key[:n])], change{e.Key, author})
 			}
 		case redis.Flushed:
 			flushed = true
@@ -259,14 +385,14 @@ func (t *Table) Happened(effects []redis.Effect) {
 		}
 	}
 	if flushed {
-		m := &Message{}
+		m := newMessage(nil)
 		for c := range t.clients {
 			t.tell(c, m)
 		}
 		return
 	}
-	for _, prefix := range slices.Sorted(maps.Keys(t.prefixes)) {
-		t.broadcast(prefix, t.prefixes[prefix], changed)
+	for _, prefix := range slices.Sorted(maps.Keys(changed)) {
+		t.broadcast(t.prefixes[prefix], changed[prefix])
 	}
 }
 
@@ -277,26 +403,21 @@ type change struct {
 }
 
 // broadcast tells the clients of a prefix of changes. They get the keys in order, each once, as from Redis.
-func (t *Table) broadcast(prefix string, all []*Client, changed []change) {
+func (t *Table) broadcast(all []*Client, changed []change) {
 	keys := func(but *Client) *Message {
-		var m Message
-		for i := range changed {
-			x := &changed[i]
-			if bytes.HasPrefix(x.key, []byte(prefix)) && (but == nil || x.by != but) {
-				m.Keys = append(m.Keys, string(x.key))
+		var keys []string
+		for _, x := range changed {
+			if but == nil || x.by != but {
+				keys = append(keys, string(x.key))
 			}
 		}
-		if m.Keys == nil {
+		if keys == nil {
 			return nil
 		}
-		slices.Sort(m.Keys)
-		m.Keys = slices.Compact(m.Keys)
-		return &m
+		slices.Sort(keys)
+		return newMessage(slices.Compact(keys))
 	}
 	everything := keys(nil)
-	if everything == nil {
-		return
-	}
 	for _, c := range all {
 		m := everything
 		if c.options.NoLoop && slices.ContainsFunc(changed, func(x change) bool { return x.by == c }) {
@@ -320,13 +441,13 @@ func (t *Table) Lost(slots topology.SlotRange) {
 			}
 		}
 	})
-	anything := &Message{}
+	anything := newMessage(nil)
 	for c := range t.clients {
 		switch keys := lost[c]; {
 		case c.options.Broadcast, len(keys) > manyKeys:
 			t.tell(c, anything)
 		case len(keys) > 0:
-			t.tell(c, &Message{Keys: keys})
+			t.tell(c, newMessage(keys))
 		}
 	}
 }

@@ -131,6 +131,8 @@ func (w *world) step(early, late bool) {
 // stale plays a world, and returns what is cached at its end and was changed, empty if nothing is.
 func stale(seed uint64, early, late bool) string {
 	w := &world{Rand: rand.New(rand.NewPCG(seed, 0))}
+	held := int64(0)
+	w.Held = func(n int64) { held += n }
 	for i := range w.clients {
 		c := new(cacher)
 		c.Send = c.told
@@ -158,17 +160,31 @@ func stale(seed uint64, early, late bool) string {
 			}
 		}
 	}
+	items := map[*Client]int{}
+	held -= w.held
 	for slot, all := range w.slots {
 		for key, clients := range all {
 			w.keys--
 			w.items -= len(clients)
+			w.held -= keyBytes + int64(len(key)) + int64(len(clients))*itemBytes
+			for _, c := range clients {
+				if items[c]++; !c.on {
+					w.dead--
+				}
+			}
 			if topology.SlotOf([]byte(key)) != topology.Slot(slot) || len(clients) == 0 {
 				return fmt.Sprintf("%s is in slot %d, with %d clients", key, slot, len(clients))
 			}
 		}
 	}
-	if w.keys != 0 || w.items != 0 {
-		return fmt.Sprintf("the table counts %d keys and %d items too many", w.keys, w.items)
+	for i, c := range w.clients {
+		if w.held -= c.behind; c.on && c.items != items[&c.Client] {
+			return fmt.Sprintf("client %d counts %d keys, and has %d", i, c.items, items[&c.Client])
+		}
+	}
+	if w.keys != 0 || w.items != 0 || w.dead != 0 || w.held != 0 || held != 0 {
+		return fmt.Sprintf("the table counts %d keys, %d items, %d items of nobody and %d bytes too many, and tells of %d bytes",
+			w.keys, w.items, w.dead, w.held, held)
 	}
 	return ""
 }
@@ -285,5 +301,60 @@ func TestTable(t *testing.T) {
 	}
 	if x.Counts() != (Counts{}) {
 		t.Errorf("nobody tracks, and counts are %+v", x.Counts())
+	}
+}
+
+// TestDeadClients: clients that come and go, and read a key that never changes, leave nothing in the table.
+func TestDeadClients(t *testing.T) {
+	var x Table
+	stays := &Client{Send: func(*Message) {}}
+	x.Start(stays, Options{})
+	var keys [][]byte
+	for i := range 10 {
+		keys = append(keys, []byte(fmt.Sprint("{hot}", i)))
+	}
+	x.Begin(stays, keys)
+	x.End(stays)
+	for range 3 * chunk {
+		c := &Client{Send: func(*Message) { t.Error("a client that has gone is told") }}
+		x.Start(c, Options{})
+		x.Begin(c, keys)
+		x.End(c)
+		x.Stop(c)
+		if x.items > 3*chunk {
+			t.Fatalf("the table has %d items of %d clients", x.items, len(x.clients))
+		}
+	}
+	x.Lost(topology.SlotRange{Last: topology.SlotCount - 1})
+	if x.held != 0 || x.items != 0 || x.dead != 0 {
+		t.Errorf("%d bytes, %d items, %d of nobody", x.held, x.items, x.dead)
+	}
+}
+
+// TestBehind: what waits for a client that is busy has a bound, and so have the keys of all.
+func TestBehind(t *testing.T) {
+	var x Table
+	most := int64(0)
+	x.Full = func(held int64) bool { most = max(most, held); return held > maxBehind }
+	c, other := &Client{Send: func(*Message) { t.Error("a busy client is told") }}, &Client{Send: func(*Message) {}}
+	x.Start(c, Options{Broadcast: true})
+	x.Start(other, Options{})
+	x.End(other)
+	long := strings.Repeat("k", 1000)
+	for i := range 4 * maxBehind / 1000 {
+		key := []byte(fmt.Sprint(long, i))
+		x.Begin(other, [][]byte{key})
+		x.End(other)
+		slot := topology.SlotOf(key)
+		x.Happened([]redis.Effect{{Key: []byte(long), Slots: topology.SlotRange{First: slot, Last: slot}}})
+	}
+	if most > 3*maxBehind {
+		t.Errorf("the table has held %d bytes", most)
+	}
+	if told := x.End(c); len(told) != 1 || told[0].Keys != nil {
+		t.Errorf("the client is told of %d changes", len(told))
+	}
+	if x.Counts().Keys == 0 {
+		t.Error("the table has given up all keys")
 	}
 }
