@@ -28,7 +28,7 @@ var windowBytes = struct{ first, most int }{16 << 10, 1 << 20}
 
 // opener loads records and opens collections: a Reader or a Writer.
 type opener interface {
-	loadIn(slot topology.Slot, key []byte) (record, error)
+	readIn(slot topology.Slot, key []byte) (record, error)
 	begin(c *collection, slot topology.Slot, key []byte, rec *record, s *scratch)
 	scratch() *scratch
 	watch() *engine.Work // counts what the call does
@@ -68,7 +68,7 @@ type combination func(x *inputs, f func(member []byte, score float64) (more bool
 func openInputs(o opener, names [][]byte, t func(*record) keys.Type, out *Reply) (x *inputs, ok bool, err error) {
 	x = &inputs{from: o, all: make([]input, len(names)), aggregate: sum}
 	for i, name := range names {
-		rec, err := o.loadIn(topology.SlotOf(name), name)
+		rec, err := o.readIn(topology.SlotOf(name), name)
 		if err != nil || rec.isNot(t(&rec), out) {
 			return nil, false, err
 		}

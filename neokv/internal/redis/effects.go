@@ -15,7 +15,9 @@ type Effects struct {
 	// Looks says that even a write that need not look at what it replaces must do so, to tell whether the key was there
 	// and had expired.
 	Looks bool
-	By    any // of the effects that follow
+	// Misses says that reads tell of keys that they do not find.
+	Misses bool
+	By     any // of the effects that follow
 
 	bytes []byte // holds the keys
 }
@@ -84,6 +86,13 @@ func (w *Writer) changed(slot topology.Slot, key []byte) {
 func (w *Writer) tell(event Event, key []byte) {
 	if w.Effects != nil {
 		w.Effects.add(Told, event, topology.SlotOf(key), key)
+	}
+}
+
+// missed is called when a key is not found that is only read.
+func (e *Effects) missed(key []byte) {
+	if e != nil && e.Misses {
+		e.add(Told, EventKeyMiss, topology.SlotOf(key), key)
 	}
 }
 

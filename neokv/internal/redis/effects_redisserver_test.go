@@ -116,7 +116,7 @@ func (e *Effects) told() (all []string) {
 // the keys that a call names: what the region calls an effect is what they see. A subscriber to keyspace notifications is
 // told the same events of the same keys, in the same order.
 func TestEffectsAreRedis(t *testing.T) {
-	addr := redistest.RedisServer(t, "--databases", "1", "--notify-keyspace-events", "KAn")
+	addr := redistest.RedisServer(t, "--databases", "1", "--notify-keyspace-events", "KAnm")
 	seed := *effectSeed
 	if seed == 0 {
 		seed = 1 + uint64(rand.Uint32())
@@ -129,7 +129,7 @@ func TestEffectsAreRedis(t *testing.T) {
 	limit(t, 4<<10) // ranges and moves of a few elements go by new versions
 	d := newRegion(t)
 	d.now = realTime
-	d.w.Effects = &Effects{Looks: true}
+	d.w.Effects = &Effects{Looks: true, Misses: true}
 	main := newClient(t, addr)
 	var w watches
 	for range 8 {
@@ -195,8 +195,12 @@ func TestEffectsAreRedis(t *testing.T) {
 			if err := d.call(args, &out); err != nil {
 				t.Fatalf("%q: %v", args, err)
 			}
-			told := subscriber.told()
-			if got := d.w.Effects.told(); !slices.Equal(got, told) {
+			told, got := subscriber.told(), d.w.Effects.told()
+			if row != nil && strings.HasPrefix(row.Name, "sort") { // the order of elements that are equal is Redis's own
+				isMiss := func(line string) bool { return strings.HasPrefix(line, "keymiss ") }
+				told, got = slices.DeleteFunc(told, isMiss), slices.DeleteFunc(got, isMiss)
+			}
+			if !slices.Equal(got, told) {
 				t.Errorf("%.200q, replies %.200s and %.200q: events %q, redis-server has %q", args, want, out.Buf, got, told)
 			}
 			for _, line := range told {

@@ -14,6 +14,7 @@ const (
 	EventDel
 	EventExpired
 	EventNew
+	EventKeyMiss
 	EventExpire
 	EventPersist
 	EventRenameFrom
@@ -65,6 +66,7 @@ var events = [...]struct {
 	EventDel:              {"del", ClassGeneric, false},
 	EventExpired:          {"expired", ClassExpired, false},
 	EventNew:              {"new", ClassNew, false},
+	EventKeyMiss:          {"keymiss", ClassMiss, false},
 	EventExpire:           {"expire", ClassGeneric, false},
 	EventPersist:          {"persist", ClassGeneric, false},
 	EventRenameFrom:       {"rename_from", ClassGeneric, false},

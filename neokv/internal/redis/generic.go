@@ -278,6 +278,9 @@ func copyCommand(w *Writer, args [][]byte, out *Reply) error {
 		return nil
 	}
 	source, destination, err := w.loadBoth(args)
+	if err == nil && !source.live {
+		w.Effects.missed(args[1])
+	}
 	switch {
 	case err != nil:
 		return err

@@ -245,7 +245,7 @@ func (d *region) write(f func(*Writer) error) error {
 func (d *region) read(f func(*Reader) error) error {
 	d.r.InstantMS, d.r.RegionTimeMS = max(d.now(), d.state.TimeMS), d.state.TimeMS
 	d.r.Slots, d.r.Legacy, d.r.Ahead = d.state.Slots, d.state.Legacy, false
-	d.r.View = d.e.NewView()
+	d.r.View, d.r.Effects = d.e.NewView(), d.w.Effects
 	defer d.r.View.Close()
 	err := f(&d.r)
 	d.ahead = d.r.Ahead

@@ -24,14 +24,16 @@ func lcs(r *Reader, args [][]byte, out *Reply) error {
 		if err != nil {
 			return err
 		}
-		if rec.live && rec.Type != keys.String {
-			out.Error(errLCSType)
-			return nil
-		}
 		if rec.live {
 			text[i] = bytes.Clone(rec.Value) // valid until the next load only
 		}
 		recs[i] = rec
+	}
+	for i := range recs {
+		if recs[i].live && recs[i].Type != keys.String {
+			out.Error(errLCSType)
+			return nil
+		}
 	}
 	var o lcsOptions
 	for i := 3; i < len(args); i++ {

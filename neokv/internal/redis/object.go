@@ -92,7 +92,10 @@ const (
 
 // object loads the key of a subcommand and reports whether it exists. If not, it appends a null.
 func (r *Reader) object(args [][]byte, out *Reply) (rec record, ok bool, err error) {
+	told := r.Effects
+	r.Effects = nil // as in Redis, nobody is told of a miss
 	rec, err = r.load(args[2])
+	r.Effects = told
 	if err == nil && !rec.live {
 		out.Null()
 	}

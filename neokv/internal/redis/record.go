@@ -45,29 +45,38 @@ func (rec *record) isNot(t keys.Type, out *Reply) bool {
 // between region time and instant.
 func (r *Reader) load(key []byte) (rec record, err error) { return r.loadIn(topology.SlotOf(key), key) }
 
+// readIn is loadIn.
+func (r *Reader) readIn(slot topology.Slot, key []byte) (record, error) { return r.loadIn(slot, key) }
+
 // loadOnly is like load, for a command that reads nothing else. It may find a newer state than the view's.
 func (r *Reader) loadOnly(key []byte) (rec record, err error) {
 	if r.unit != nil {
 		return r.load(key)
 	}
-	return r.counted(r.find(topology.SlotOf(key), key, r.View.GetNow))
+	rec, err = r.find(topology.SlotOf(key), key, r.View.GetNow)
+	r.count(key, &rec)
+	return rec, err
 }
 
 // loadIn is load for a caller that knows the slot.
 func (r *Reader) loadIn(slot topology.Slot, key []byte) (rec record, err error) {
 	if r.unit != nil {
-		return r.counted(r.unit.loadIn(slot, key))
+		rec, err = r.unit.loadIn(slot, key)
+	} else {
+		rec, err = r.find(slot, key, r.View.Get)
 	}
-	return r.counted(r.find(slot, key, r.View.Get))
+	r.count(key, &rec)
+	return rec, err
 }
 
-func (r *Reader) counted(rec record, err error) (record, error) {
+// count counts a hit or a miss.
+func (r *Reader) count(key []byte, rec *record) {
 	if rec.live {
 		r.Hits++
-	} else {
-		r.Misses++
+		return
 	}
-	return rec, err
+	r.Misses++
+	r.Effects.missed(key)
 }
 
 func (r *Reader) find(slot topology.Slot, key []byte, get func([]byte) ([]byte, bool, error)) (rec record, err error) {
@@ -113,6 +122,15 @@ func (w *Writer) load(key []byte) (rec record, err error) { return w.loadIn(topo
 // loadIn is load for a caller that knows the slot.
 func (w *Writer) loadIn(slot topology.Slot, key []byte) (record, error) {
 	return w.find(slot, key, w.Batch.Get)
+}
+
+// readIn is like loadIn, for a key that the command only reads: a miss is told, as one of a reader is.
+func (w *Writer) readIn(slot topology.Slot, key []byte) (record, error) {
+	rec, err := w.loadIn(slot, key)
+	if err == nil && !rec.live {
+		w.Effects.missed(key)
+	}
+	return rec, err
 }
 
 // loadHead is like loadIn, for a caller that does not need the value of a string: rec.Value may be anything.

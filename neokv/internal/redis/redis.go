@@ -265,6 +265,8 @@ type Reader struct {
 	Ahead bool
 	// Hits counts the looked-up keys that exist, Misses those that do not.
 	Hits, Misses int
+	// Effects, if it is not nil, is told of the keys that do not exist.
+	Effects *Effects
 	// Halted, if it is not nil, returns why a long read of the region must end, nil if it may go on.
 	Halted func() error
 	// Log, if it is not nil, gets what scripts log, at a level from debug, 0, to warning, 3.

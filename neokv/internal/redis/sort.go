@@ -243,7 +243,7 @@ func (x *sorting) parse(args [][]byte, readonly bool, out *Reply) (ok bool) {
 
 // run reads the key and puts the elements in order for which the client asks. If it cannot, it appends Redis's error.
 func (x *sorting) run(out *Reply) (ok bool, err error) {
-	rec, err := x.from.loadIn(x.slot, x.key)
+	rec, err := x.from.readIn(x.slot, x.key)
 	if err != nil || !rec.live {
 		return err == nil, err
 	}
@@ -438,7 +438,7 @@ func (x *sorting) find(p *pattern, element []byte) (value found, there bool, err
 		return value, false, nil
 	}
 	x.name = append(append(append(x.name[:0], p.before...), element...), p.after...)
-	x.rec, err = x.from.loadIn(x.slot, x.name)
+	x.rec, err = x.from.readIn(x.slot, x.name)
 	switch {
 	case err != nil || !x.rec.live:
 		return value, false, err

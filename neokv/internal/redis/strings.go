@@ -259,7 +259,7 @@ func set(w *Writer, args [][]byte, out *Reply) error {
 	}
 	load := w.loadHead
 	if o.get {
-		load = w.loadIn
+		load = w.readIn
 	}
 	old, err := load(topology.SlotOf(key), key)
 	if err != nil {
@@ -414,7 +414,7 @@ func msetnx(w *Writer, args [][]byte, out *Reply) error {
 }
 
 func getset(w *Writer, args [][]byte, out *Reply) error {
-	old, err := w.load(args[1])
+	old, err := w.readIn(topology.SlotOf(args[1]), args[1])
 	if err != nil || old.wrongType(out) {
 		return err
 	}
@@ -425,7 +425,7 @@ func getset(w *Writer, args [][]byte, out *Reply) error {
 }
 
 func getdel(w *Writer, args [][]byte, out *Reply) error {
-	old, err := w.load(args[1])
+	old, err := w.readIn(topology.SlotOf(args[1]), args[1])
 	if err != nil || old.wrongType(out) {
 		return err
 	}
@@ -442,7 +442,7 @@ func getex(w *Writer, args [][]byte, out *Reply) error {
 		out.Error(ErrSyntax)
 		return nil
 	}
-	old, err := w.load(args[1])
+	old, err := w.readIn(topology.SlotOf(args[1]), args[1])
 	if err != nil || old.wrongType(out) {
 		return err
 	}

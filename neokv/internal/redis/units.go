@@ -48,7 +48,7 @@ func (w *Writer) Reader() *Reader {
 	}
 	r.unit, r.work, r.choices, r.seeded = w, &r.steps, w.Choices, false
 	r.InstantMS, r.RegionTimeMS = w.State.TimeMS, w.State.TimeMS
-	r.Slots, r.Index, r.Legacy = w.State.Slots, w.Index, w.State.Legacy
+	r.Slots, r.Index, r.Legacy, r.Effects = w.State.Slots, w.Index, w.State.Legacy, w.Effects
 	return &r.Reader
 }
 

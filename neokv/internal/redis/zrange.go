@@ -479,6 +479,9 @@ func zrangestore(w *Writer, args [][]byte, out *Reply) error {
 	if ok, err := w.open(&c, args[2], keys.ZSet, out); !ok {
 		return err
 	}
+	if c.Size == 0 {
+		w.Effects.missed(args[2])
+	}
 	if err := w.renew(&to, args[1], keys.ZSet); err != nil {
 		return err
 	}

@@ -171,7 +171,9 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 		}
 		m.lazy = nil
 	}
-	m.collecting, m.effects.Looks = m.watches.begin(m.servingTerm.Load() != 0 || m.o.Mistakes.AllTell, m.o.Listener)
+	var wants Wants
+	m.collecting, wants = m.watches.begin(m.servingTerm.Load() != 0 || m.o.Mistakes.AllTell, m.o.Listener)
+	m.effects.Looks, m.effects.Misses = wants&WantsOld != 0, wants&WantsMisses != 0
 	defer m.watches.end()
 	w := &m.writer
 	if w.Effects = nil; m.collecting {

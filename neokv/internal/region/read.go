@@ -134,6 +134,11 @@ func (x *reader) read(run *redis.Run, deadline time.Time, anywhere bool) error {
 			rd.InstantMS = x.localTime(now)
 			rd.RegionTimeMS = rd.InstantMS
 		}
+		var missed *redis.Effects
+		if l := x.o.Listener; l != nil && l.Wants()&WantsMisses != 0 {
+			missed = &redis.Effects{Misses: true}
+		}
+		rd.Effects = missed
 		rd.Log, rd.Halted, rd.View = x.o.ScriptLog, x.stopped, x.o.Engine.NewLazyView(x.rows)
 		err := rd.Execute(run)
 		rd.View.Close()
@@ -141,7 +146,7 @@ func (x *reader) read(run *redis.Run, deadline time.Time, anywhere bool) error {
 			(run.By == nil || x.servingTerm.Load() == term) // else nobody tells the reader of changes
 		x.gate.leave()
 		ahead, instant, hits, misses := rd.Ahead, rd.InstantMS, rd.Hits, rd.Misses
-		rd.View, rd.Halted, rd.Log = nil, nil, nil
+		rd.View, rd.Halted, rd.Log, rd.Effects = nil, nil, nil, nil
 		readers.Put(rd)
 		var ended *redis.Ended
 		switch {
@@ -156,6 +161,9 @@ func (x *reader) read(run *redis.Run, deadline time.Time, anywhere bool) error {
 		if err == nil && good && !ahead {
 			x.counters.KeysFound.Add(uint64(hits))
 			x.counters.KeysMissed.Add(uint64(misses))
+			if missed != nil && len(missed.All) > 0 {
+				x.o.Listener.Happened(x.o.Store, missed.All)
+			}
 			switch {
 			case following:
 				x.counters.FollowerReads.Add(1)

@@ -45,6 +45,7 @@ type seen struct {
 type watches struct {
 	open    atomic.Int32 // how many there are
 	working atomic.Int32 // what apply does: one of the constants below
+	waiting atomic.Int32 // how many wait in hear
 
 	mu    sync.Mutex
 	of    map[string][]watcher
@@ -184,7 +185,7 @@ func (t *watches) add(w *Watch, deadline time.Time, stop <-chan struct{}, deafTo
 }
 
 // endOfDeaf returns a channel that is closed when the present Update ends, nil if no change of it escapes those who watch
-// or listen. The caller holds mu, and has made open more than 0.
+// or listen. The caller holds mu, and has made open or waiting more than 0.
 func (t *watches) endOfDeaf() chan struct{} {
 	if t.working.Load() != deaf {
 		return nil
@@ -215,38 +216,40 @@ func await(ended <-chan struct{}, deadline time.Time, stop <-chan struct{}) erro
 // hear returns when no change escapes those any more who listened before the call: if an Update is under way that does
 // not collect, it waits for its end.
 func (t *watches) hear(deadline time.Time, stop <-chan struct{}) error {
-	if t.working.Load() != deaf {
-		return nil
+	for t.working.Load() == deaf { // again, since drop wakes all in the middle of an Update
+		t.waiting.Add(1) // before endOfDeaf looks again: else the Update's end may look for nobody
+		t.mu.Lock()
+		ended := t.endOfDeaf()
+		t.mu.Unlock()
+		err := await(ended, deadline, stop)
+		t.waiting.Add(-1)
+		if err != nil {
+			return err
+		}
 	}
-	t.open.Add(1) // so that the Update's end looks for those who wait
-	defer t.open.Add(-1)
-	t.mu.Lock()
-	ended := t.endOfDeaf()
-	t.mu.Unlock()
-	return await(ended, deadline, stop)
+	return nil
 }
 
-// begin begins an Update, and reports whether it has to collect effects: for watches, or for somebody who listens. Who
-// comes later sees that the Update does not, and waits.
-func (t *watches) begin(serving bool, l Listener) (collect, looks bool) {
+// begin begins an Update, and reports whether it has to collect effects: for watches, or for somebody who listens, and
+// what these want. Who comes later sees that the Update does not, and waits.
+func (t *watches) begin(serving bool, l Listener) (collect bool, wants Wants) {
 	t.working.Store(deaf)
 	if !serving {
-		return false, false
+		return false, 0
 	}
-	heard := false
 	if l != nil {
-		heard, looks = l.Listens()
+		wants = l.Wants()
 	}
-	if !heard && t.open.Load() == 0 {
-		return false, false
+	if wants == 0 && t.open.Load() == 0 {
+		return false, 0
 	}
 	t.working.Store(collecting)
-	return true, looks
+	return true, wants
 }
 
 // end ends an Update.
 func (t *watches) end() {
-	if t.working.Store(resting); t.open.Load() > 0 {
+	if t.working.Store(resting); t.open.Load() > 0 || t.waiting.Load() > 0 {
 		t.mu.Lock()
 		t.wake()
 		t.mu.Unlock()
@@ -312,9 +315,9 @@ func (t *watches) drop() {
 // Listener hears what replicas do to keys while they serve. Its methods may be called from any goroutine; they do not
 // block.
 type Listener interface {
-	// Listens reports whether anybody wants to hear anything, and whether blind writes shall look at what they replace:
-	// redis.Effects.Looks. Who begins to listen says so here before the first read whose keys matter.
-	Listens() (anything, looks bool)
+	// Wants says what somebody wants to hear, 0 for nothing. Who begins to track says so here before the first read whose
+	// keys matter.
+	Wants() Wants
 	// Happened tells what the replica of a store has committed, before anybody gets an answer about it. The effects are
 	// valid during the call.
 	Happened(store topology.StoreID, effects []redis.Effect)
@@ -323,6 +326,15 @@ type Listener interface {
 	// and ends after it.
 	Lost(store topology.StoreID, slots topology.SlotRange)
 }
+
+// Wants is what a Listener wants to hear.
+type Wants uint8
+
+const (
+	WantsChanges Wants = 1 << iota
+	WantsOld           // with the changes, whether a key was there before, and had expired: redis.Effects.Looks
+	WantsMisses        // keys that reads do not find
+)
 
 // lost tells the Listener that changes of keys in these slots may escape it.
 func (c *core) lost(slots topology.SlotRange) {

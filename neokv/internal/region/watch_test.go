@@ -56,7 +56,12 @@ type cacher struct {
 	value, heard, lost, reads int
 }
 
-func (c *cacher) Listens() (anything, looks bool) { return c.listens, false }
+func (c *cacher) Wants() Wants {
+	if c.listens {
+		return WantsChanges
+	}
+	return 0
+}
 
 func (c *cacher) Happened(_ topology.StoreID, effects []redis.Effect) {
 	for _, e := range effects {
@@ -743,4 +748,47 @@ func TestWorkOfUnitsIsBounded(t *testing.T) {
 			t.Errorf("replica %d of 3 has another content", i+2)
 		}
 	}
+}
+
+// TestHearBesideDrop: a read of somebody who tracks waits for an Update that tells nobody, while all watches are dropped.
+// The watches that come later count all the same.
+func TestHearBesideDrop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := queued(settings.RaftKnobs{})
+		x := &r.watches
+		x.begin(true, nil)
+		w := &Watch{table: x, term: 5, keys: []string{"k"}, places: make([]int, 1), seen: make([]seen, 1)}
+		if err := x.add(w, time.Now(), nil, true); err != nil {
+			t.Fatal(err)
+		}
+		heard := false
+		go func() {
+			if err := x.hear(time.Now().Add(time.Hour), nil); err != nil {
+				t.Error(err)
+			}
+			heard = true
+		}()
+		synctest.Wait()
+		if heard {
+			t.Fatal("the read does not wait")
+		}
+		x.drop() // as in the middle of an Update
+		synctest.Wait()
+		if heard {
+			t.Fatal("the read does not wait for the rest of the Update")
+		}
+		x.end()
+		synctest.Wait()
+		if !heard {
+			t.Fatal("the read waits on")
+		}
+		w.Close()
+		w = &Watch{table: x, term: 5, keys: []string{"k"}, places: make([]int, 1), seen: make([]seen, 1)}
+		if err := x.add(w, time.Now(), nil, true); err != nil {
+			t.Fatal(err)
+		}
+		if collects, _ := x.begin(true, nil); !collects {
+			t.Error("an Update collects nothing, and somebody watches")
+		}
+	})
 }

@@ -6,23 +6,20 @@ import (
 	"sync/atomic"
 
 	"neokv.dev/neokv/internal/redis"
+	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/topology"
+	"neokv.dev/neokv/internal/tracking"
 )
 
 // Hub tells the servers of a process what the replicas of its stores do to keys while they serve: see region.Listener.
 // As in a Redis Cluster, a store's port hears of that store alone; a port that passes commands on hears of all. While
 // nobody tracks keys and no events are published, the replicas tell nothing. The zero value has no servers.
 type Hub struct {
-	wanted atomic.Uint32 // wantsEffects, wantsOld
+	wanted atomic.Uint32 // a region.Wants
 
 	mu      sync.Mutex
 	servers atomic.Pointer[[]*Server] // replaced whole, under mu
 }
-
-const (
-	wantsEffects = 1 << iota // somebody wants to hear
-	wantsOld                 // and whether a key was there before, and had expired
-)
 
 func (h *Hub) change(f func([]*Server) []*Server) {
 	h.mu.Lock()
@@ -47,24 +44,24 @@ func (h *Hub) update() {
 }
 
 func (h *Hub) settle() {
-	wanted := uint32(0)
+	wanted := region.Wants(0)
 	for _, s := range h.all() {
 		classes := redis.EventClass(s.events.Load())
 		if classes != 0 || s.tracked.Counts().Clients > 0 {
-			wanted |= wantsEffects
+			wanted |= region.WantsChanges
 		}
 		if classes&(redis.ClassExpired|redis.ClassNew) != 0 {
-			wanted |= wantsOld
+			wanted |= region.WantsOld
+		}
+		if classes&redis.ClassMiss != 0 {
+			wanted |= region.WantsMisses
 		}
 	}
-	h.wanted.Store(wanted)
+	h.wanted.Store(uint32(wanted))
 }
 
-// Listens implements region.Listener.
-func (h *Hub) Listens() (anything, looks bool) {
-	wanted := h.wanted.Load()
-	return wanted != 0, wanted&wantsOld != 0
-}
+// Wants implements region.Listener.
+func (h *Hub) Wants() region.Wants { return region.Wants(h.wanted.Load()) }
 
 // Happened implements region.Listener.
 func (h *Hub) Happened(store topology.StoreID, effects []redis.Effect) {
@@ -91,10 +88,17 @@ func (h *Hub) Lost(store topology.StoreID, slots topology.SlotRange) {
 // hears reports whether the clients of this server may read from a store here.
 func (s *Server) hears(store topology.StoreID) bool { return s.proxy() || s.self == store }
 
+// setEvents sets which events are published. The text is right.
+func (s *Server) setEvents(text string) {
+	classes, _ := redis.ParseEventClass(text)
+	s.events.Store(uint32(classes))
+	s.o.Hub.update()
+}
+
 // publishEvents tells subscribers of keyspace notifications what has happened.
 func (s *Server) publishEvents(effects []redis.Effect) {
 	classes := redis.EventClass(s.events.Load())
-	if classes == 0 {
+	if classes&(redis.Keyspace|redis.Keyevent) == 0 || s.channels.count.Load() == 0 {
 		return
 	}
 	var name []byte
@@ -104,7 +108,7 @@ func (s *Server) publishEvents(effects []redis.Effect) {
 		if event == "" || classes&e.Event.Class() == 0 {
 			continue
 		}
-		if classes&redis.Keyspace != 0 {
+		if classes&redis.Keyspace != 0 && len(e.Key) <= maxChannel {
 			name = append(append(name[:0], "__keyspace@0__:"...), e.Key...)
 			s.Deliver(false, name, []byte(event))
 		}
@@ -114,3 +118,6 @@ func (s *Server) publishEvents(effects []redis.Effect) {
 		}
 	}
 }
+
+// Tracked returns how much the table of tracked keys has.
+func (s *Server) Tracked() tracking.Counts { return s.tracked.Counts() }
