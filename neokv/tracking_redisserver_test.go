@@ -93,7 +93,7 @@ func (c *talker) read(x *talk) redistest.ReplyValue {
 }
 
 // anID finds a connection's id in a reply, which differs between servers.
-var anID = regexp.MustCompile(`("id" |"redirect" )[1-9]\d*`)
+var anID = regexp.MustCompile(`("id" |"redirect" |"tracking-redir-broken" )[1-9]\d*`)
 
 // patience is how long hear waits for values that do not come.
 const patience = 2 * time.Second
@@ -126,7 +126,7 @@ func (x *talk) hear(name string, count int) (all []string) {
 
 // TestTrackingIsRedis has conversations of several connections with a redis-server and with a cluster: what each is told,
 // and the order of it and the replies on each connection. A line of the file names a connection and its commands, which
-// are one pipeline if several are separated by semicolons.
+// are one pipeline if several are separated by semicolons; or it says that the connection is killed.
 func TestTrackingIsRedis(t *testing.T) {
 	skipInRaceBuild(t)
 	want := redisServer(t, false)
@@ -155,6 +155,15 @@ func TestTrackingIsRedis(t *testing.T) {
 				who, commands, ok := strings.Cut(line, ": ")
 				if !ok {
 					t.Fatalf("line %q", line)
+				}
+				if commands == "is killed" {
+					for _, x := range []*talk{a, b} {
+						x.say("0", "client kill id $"+who)
+						x.hear("0", 1)
+						x.conns[who].Close()
+						delete(x.conns, who)
+					}
+					continue
 				}
 				a.say(who, strings.Split(commands, "; ")...)
 				b.say(who, strings.Split(commands, "; ")...)

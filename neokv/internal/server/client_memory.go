@@ -28,6 +28,7 @@ type ClientMemory struct {
 	limit   atomic.Int64 // bytes, 0 for none
 	percent atomic.Int64 // of the machine's memory, if the limit was given in percent; else 0
 	used    atomic.Int64
+	tracked atomic.Int64    // bytes of used that are of tables of tracked keys
 	turns   []*turns        // by store, counted from 1
 	scripts []chan struct{} // places for scripts that run on connections, by store; 0: those that read nothing
 	moves   chan struct{}   // holds one for each connection that moves what it has read into a larger buffer
@@ -90,6 +91,19 @@ func (m *ClientMemory) leave(s *Server) {
 func (m *ClientMemory) lacks(n int64) bool {
 	limit := m.limit.Load()
 	return limit > 0 && m.used.Load()+n > limit
+}
+
+// holdTracked counts bytes more of a table of tracked keys, or fewer.
+func (m *ClientMemory) holdTracked(n int64) {
+	m.used.Add(n)
+	m.tracked.Add(n)
+}
+
+// tracksMuch reports whether a table of tracked keys that holds some bytes has to give up keys: all tables hold more than
+// half of what clients may hold, and this one more than its share. There is one for each store, and the proxy's.
+func (m *ClientMemory) tracksMuch(held int64) bool {
+	most := m.limit.Load() / 2
+	return most > 0 && m.tracked.Load() > most && held > most/int64(len(m.turns))
 }
 
 // tight reports whether clients hold more than half of what they may. Connections then keep no buffer that they do not
@@ -172,6 +186,9 @@ const (
 // account counts what the connection's buffers hold now. It returns false when that has closed the connection.
 func (c *conn) account() bool {
 	n := int64(c.session.Queued().Bytes+c.watched.bytes) + c.subs.bytes.Load()
+	if c.track != nil {
+		n += c.track.prefixes
+	}
 	n += int64(cap(c.rd.buf)+cap(c.out.Buf)+c.exec.bytes()) + argBytes*int64(cap(c.argv)) + cmdBytes*int64(cap(c.cmds))
 	if n == c.held.Load() {
 		return true

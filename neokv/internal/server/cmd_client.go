@@ -102,16 +102,16 @@ func runClientList(c *conn, args [][]byte) {
 
 // describe appends the connection's line of CLIENT LIST. Figures without a counterpart here are 0.
 func (c *conn) describe(b []byte, now time.Time) []byte {
-	i, t, redirect := c.info.Load(), c.tracks.Load(), int64(-1)
+	i, t, redirect, broadcast := c.info.Load(), c.tracks.Load(), int64(-1), false
 	if t != nil {
-		redirect = t.redirect()
+		redirect, broadcast = t.redirect(), t.mode.Load().broadcast
 	}
 	flags, name := "", "NULL"
 	for _, f := range [...]struct {
 		set  bool
 		flag string
 	}{{c.watches.Load(), "O"}, {c.subscribes.Load(), "P"}, {c.multi.Load() > 0, "x"}, {c.blocked.Load(), "b"}, {i.ReadOnly, "r"},
-		{c.noEvict.Load(), "e"}, {t != nil, "t"}, {t != nil && t.broken.Load(), "R"}, {t != nil && t.broadcast, "B"}} {
+		{c.noEvict.Load(), "e"}, {t != nil, "t"}, {t != nil && t.broken.Load(), "R"}, {broadcast, "B"}} {
 		if f.set {
 			flags += f.flag
 		}

@@ -135,7 +135,10 @@ func (s *Server) setTimeout(value string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.clients {
-		if !c.mayIdle() {
+		switch {
+		case c.guests.Load() > 0: // it may have been woken: see invite
+			c.nc.SetReadDeadline(past)
+		case !c.mayIdle():
 			c.nc.SetReadDeadline(idleUntil(s.limits.timeout.Load()))
 		}
 	}

@@ -72,6 +72,7 @@ func runReset(c *conn, args [][]byte) {
 	c.unsubscribeAll()
 	c.endTracking()
 	c.session.Reset(*c.s.limits.password.Load() == "")
+	c.session.Track(c.hosts)
 	c.out.Proto = c.session.Proto
 	c.tell()
 	c.mute.Store(false)

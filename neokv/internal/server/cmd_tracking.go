@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/tracking"
@@ -17,16 +18,27 @@ import (
 // tracker is a connection that tracks keys.
 type tracker struct {
 	tracking.Client
-	c             *conn
-	optIn, optOut bool
-	broadcast     bool
-	noLoop        bool
-	caching       bool  // CLIENT CACHING has been sent for the next command
-	to            *conn // REDIRECT: who is told, else nil
-	broken        atomic.Bool
-	keys          [][]byte // scratch
-	positions     []int    // scratch
+	c         *conn
+	mode      atomic.Pointer[trackingMode]
+	broken    atomic.Bool
+	caching   bool     // CLIENT CACHING has been sent for the next command
+	prefixes  int64    // bytes that the prefixes take, about
+	keys      [][]byte // scratch
+	positions []int    // scratch
 }
+
+// trackingMode is what CLIENT TRACKING ON has said. It does not change.
+type trackingMode struct {
+	optIn, optOut     bool
+	broadcast, noLoop bool
+	to                *conn // REDIRECT: who is told, else nil
+}
+
+const (
+	maxPrefixes = 1000 // of a client
+	prefixBytes = 200  // that a prefix takes besides its own
+	keptKeys    = 1000 // for which a connection keeps scratch memory
+)
 
 const (
 	errRedirectTwice = "ERR A client can only redirect to a single other client"
@@ -42,15 +54,12 @@ const (
 		"enabled"
 	errCachingYes = "ERR CLIENT CACHING YES is only valid when tracking is enabled in OPTIN mode."
 	errCachingNo  = "ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode."
-	// errDeafTarget is not Redis's: a message could reach such a client at any time, between the two of a reply.
-	errDeafTarget = "ERR The client to redirect to has to subscribe to a channel or to track keys first"
 )
 
 func runClientTracking(c *conn, args [][]byte) {
 	var prefixes []string
-	var optIn, optOut, broadcast, noLoop bool
+	var m trackingMode
 	redirect := int64(0)
-	var to *conn
 	for i := 3; i < len(args); i++ {
 		if !c.exec.work.Spend(1) {
 			return
@@ -68,20 +77,20 @@ func runClientTracking(c *conn, args [][]byte) {
 				return
 			}
 			c.s.mu.Lock()
-			to = c.s.clients[uint64(redirect)]
+			m.to = c.s.clients[uint64(redirect)]
 			c.s.mu.Unlock()
-			if to == nil {
+			if m.to == nil {
 				c.out.Error(errNoRedirect)
 				return
 			}
 		case redis.IsOption(a, "bcast"):
-			broadcast = true
+			m.broadcast = true
 		case redis.IsOption(a, "optin"):
-			optIn = true
+			m.optIn = true
 		case redis.IsOption(a, "optout"):
-			optOut = true
+			m.optOut = true
 		case redis.IsOption(a, "noloop"):
-			noLoop = true
+			m.noLoop = true
 		case redis.IsOption(a, "prefix") && i+1 < len(args):
 			i++
 			prefixes = append(prefixes, string(args[i]))
@@ -100,30 +109,35 @@ func runClientTracking(c *conn, args [][]byte) {
 		return
 	}
 	t := c.track
+	var was trackingMode
+	if t != nil {
+		was = *t.mode.Load()
+	}
 	switch {
-	case !broadcast && len(prefixes) > 0:
+	case !m.broadcast && len(prefixes) > 0:
 		c.out.Error(errPrefixBcast)
 		return
-	case t != nil && t.broadcast != broadcast:
+	case t != nil && was.broadcast != m.broadcast:
 		c.out.Error(errSwitchBcast)
 		return
-	case broadcast && (optIn || optOut):
+	case m.broadcast && (m.optIn || m.optOut):
 		c.out.Error(errOptBcast)
 		return
-	case optIn && optOut:
+	case m.optIn && m.optOut:
 		c.out.Error(errOptBoth)
 		return
-	case t != nil && (optIn && t.optOut || optOut && t.optIn):
+	case m.optIn && was.optOut || m.optOut && was.optIn:
 		c.out.Error(errSwitchOpt)
 		return
-	case to != nil && to != c && to.info.Load().Proto == 3 && !to.hearsPushes():
-		c.out.Error(errDeafTarget)
-		return
 	}
-	if broadcast {
+	if m.broadcast {
 		var old []string
 		if t != nil {
 			old = c.s.tracked.Prefixes(&t.Client)
+		}
+		if len(old)+len(prefixes) > maxPrefixes {
+			c.out.Error(fmt.Sprintf("ERR a client can have %d prefixes", maxPrefixes))
+			return
 		}
 		if a, b, isOld, overlaps := tracking.Overlap(old, prefixes); overlaps {
 			which := "another provided prefix"
@@ -141,10 +155,15 @@ func runClientTracking(c *conn, args [][]byte) {
 		c.out.share()
 		c.session.Track(true)
 	}
-	t.optIn, t.optOut, t.broadcast, t.noLoop, t.to = optIn, optOut, broadcast, noLoop, to
+	for _, p := range prefixes {
+		t.prefixes += int64(len(p)) + prefixBytes
+	}
+	m.to.invite(1)
+	t.mode.Store(&m)
+	was.to.invite(-1)
 	t.broken.Store(false)
 	c.track, c.exec.by = t, &t.Client
-	c.s.tracked.Start(&t.Client, tracking.Options{Broadcast: broadcast, Prefixes: prefixes, NoLoop: noLoop})
+	c.s.tracked.Start(&t.Client, tracking.Options{Broadcast: m.broadcast, Prefixes: prefixes, NoLoop: m.noLoop})
 	c.s.o.Hub.update()
 	c.tracks.Store(t)
 	c.out.OK()
@@ -160,13 +179,39 @@ func (c *conn) endTracking() {
 	c.s.o.Hub.update()
 	c.track, c.exec.by = nil, nil
 	c.tracks.Store(nil)
-	c.session.Track(false)
+	c.session.Track(c.hosts)
 	c.out.unshare()
+	t.mode.Load().to.invite(-1)
 }
 
-// hearsPushes reports whether others may push to the connection.
-func (c *conn) hearsPushes() bool {
-	return c.subscribes.Load() || c.tracks.Load() != nil || c.watches.Load()
+// invite notes that so many more connections tell this one what they are to be told. Any goroutine may call it. It wakes
+// the connection's own, which alone can share the outbox.
+func (c *conn) invite(more int32) {
+	if c != nil && c.guests.Add(more) == more {
+		c.nc.SetReadDeadline(past)
+	}
+}
+
+// past is a read deadline that wakes the goroutine of a connection.
+var past = time.Unix(1, 0)
+
+// welcome shares the outbox while others tell this connection what they are to be told. It returns false if the connection
+// is over.
+func (c *conn) welcome() bool {
+	if invited := c.guests.Load() > 0; invited != c.hosts {
+		c.limited = true // the next read has the deadline of an idle client
+		if c.hosts = invited; invited {
+			c.out.share()
+		} else {
+			c.out.unshare()
+		}
+		c.session.Track(c.hosts || c.track != nil)
+		if !c.out.flush() {
+			return false
+		}
+		c.out.settle()
+	}
+	return true
 }
 
 func runClientCaching(c *conn, args [][]byte) {
@@ -177,9 +222,9 @@ func runClientCaching(c *conn, args [][]byte) {
 		c.out.Error(errNotCaching)
 	case !yes && !redis.IsOption(args[2], "no"):
 		c.out.Error(redis.ErrSyntax)
-	case yes && !t.optIn:
+	case yes && !t.mode.Load().optIn:
 		c.out.Error(errCachingYes)
-	case !yes && !t.optOut:
+	case !yes && !t.mode.Load().optOut:
 		c.out.Error(errCachingNo)
 	default:
 		t.caching = true
@@ -190,13 +235,14 @@ func runClientCaching(c *conn, args [][]byte) {
 func runClientTrackingInfo(c *conn, args [][]byte) {
 	flags, redirect, prefixes := []string{"off"}, int64(-1), []string(nil)
 	if t := c.track; t != nil {
+		m := t.mode.Load()
 		flags, redirect, prefixes = flags[:0], t.redirect(), c.s.tracked.Prefixes(&t.Client)
 		for _, x := range [...]struct {
 			set  bool
 			name string
 		}{
-			{true, "on"}, {t.broadcast, "bcast"}, {t.optIn, "optin"}, {t.optIn && t.caching, "caching-yes"},
-			{t.optOut, "optout"}, {t.optOut && t.caching, "caching-no"}, {t.noLoop, "noloop"},
+			{true, "on"}, {m.broadcast, "bcast"}, {m.optIn, "optin"}, {m.optIn && t.caching, "caching-yes"},
+			{m.optOut, "optout"}, {m.optOut && t.caching, "caching-no"}, {m.noLoop, "noloop"},
 			{t.broken.Load(), "broken_redirect"},
 		} {
 			if x.set {
@@ -227,10 +273,10 @@ func runClientGetRedir(c *conn, args [][]byte) {
 
 // redirect returns the id of the client that is told in place of this one, 0 if this one is.
 func (t *tracker) redirect() int64 {
-	if t.to == nil {
-		return 0
+	if to := t.mode.Load().to; to != nil {
+		return int64(to.id)
 	}
-	return int64(t.to.id)
+	return 0
 }
 
 // beginTracked is called before the next commands of the pipeline run. It enters the connection for the keys that they
@@ -240,7 +286,7 @@ func (c *conn) beginTracked(cmds []command) (n int) {
 	t.keys = t.keys[:0]
 	n = 1
 	switch first := &cmds[0]; {
-	case t.broadcast:
+	case t.mode.Load().broadcast:
 		n = len(cmds)
 	case first.is("exec") && c.session.Inside():
 		for i := range c.session.Queued().Commands {
@@ -267,7 +313,7 @@ func (c *conn) beginTracked(cmds []command) (n int) {
 // note notes the keys that a command reads, if the client wants that. Of a script it notes all that are declared: who
 // knows whether the script reads. caching says that CLIENT CACHING came before the command.
 func (t *tracker) note(row *redis.Command, args [][]byte, caching bool) {
-	if t.optIn && !caching || t.optOut && caching {
+	if m := t.mode.Load(); m.optIn && !caching || m.optOut && caching {
 		return
 	}
 	if row.How != redis.HowScript && (row.Flags&redis.FlagReadonly == 0 || row.How != redis.HowRead) {
@@ -286,12 +332,15 @@ func (c *conn) endTracked(last *command, start int) {
 	if c.s.mistakes.LateInterest {
 		c.s.tracked.Begin(&t.Client, t.keys)
 	}
-	clear(t.keys)
+	if clear(t.keys); cap(t.keys) > keptKeys {
+		t.keys, t.positions = nil, nil
+	}
 	if !c.session.Inside() && (last.row == nil || !isClient(last.row)) {
 		t.caching = false
 	}
+	to := t.mode.Load().to
 	for _, m := range c.s.tracked.End(&t.Client) {
-		if t.to != nil && t.to != c {
+		if to != nil && to != c {
 			if !c.out.flush() { // another connection shall not be told before this one has its replies
 				c.closing = true
 				return
@@ -309,6 +358,15 @@ func (c *conn) endTracked(last *command, start int) {
 	}
 }
 
+// parkTracked lets the client be told while it waits in a command that has read nothing.
+func (c *conn) parkTracked() {
+	if t := c.track; t != nil {
+		for _, m := range c.s.tracked.End(&t.Client) {
+			t.send(m)
+		}
+	}
+}
+
 // isClient reports whether a row is of the command CLIENT, which does not use up CLIENT CACHING.
 func isClient(row *redis.Command) bool {
 	return row.Name == "client" || strings.HasPrefix(row.FullName(), "client|")
@@ -316,18 +374,17 @@ func isClient(row *redis.Command) bool {
 
 // send is tracking.Client.Send.
 func (t *tracker) send(m *tracking.Message) {
-	to := t.c
-	if t.to != nil {
-		to = t.to
-	}
-	var resp2 []byte
-	if t.to != nil && to.subscribes.Load() {
-		resp2 = invalidate2(m)
+	to, redirected := t.c, t.mode.Load().to
+	var resp2 []byte // in RESP2 only who is told for others, and subscribes, is told anything, as by Redis
+	if redirected != nil {
+		if to = redirected; to.subscribes.Load() {
+			resp2 = invalidate2(m)
+		}
 	}
 	x := newMessage(t.c.s.o.ClientMemory, resp2, invalidate3(m))
 	sent := to.out.push(x)
 	x.release()
-	if sent || to.info.Load().Proto != 3 && !to.killed.Load() { // in RESP2 only who subscribes is told, as by Redis
+	if sent || redirected == nil {
 		return
 	}
 	t.broken.Store(true)

@@ -40,6 +40,7 @@ type conn struct {
 	inside  insideScripts
 	subs    subscriptions
 	track   *tracker                        // nil if it tracks no keys
+	hosts   bool                            // guests are known
 	written map[topology.RegionID]lastWrite // its last write in each region that it wrote to
 
 	exec executor
@@ -52,6 +53,7 @@ type conn struct {
 	watches    atomic.Bool             // it is a monitor
 	subscribes atomic.Bool             // it has a subscription
 	tracks     atomic.Pointer[tracker] // track, for others
+	guests     atomic.Int32            // connections that tell this one what they are to be told: CLIENT TRACKING REDIRECT
 	mute       atomic.Bool             // CLIENT REPLY OFF: it gets no lines
 	multi      atomic.Int64            // how many commands are queued, plus one; 0: it is in no transaction
 	blocked    atomic.Bool             // it waits for the end of a pause, or in WAIT

@@ -237,8 +237,9 @@ func (o *outbox) push(m *message) bool {
 	if !o.hold(pointerBytes) {
 		return false
 	}
+	invited := o.c.guests.Load() > 0
 	o.mu.Lock()
-	if !o.shared || o.ended {
+	if !o.shared && !invited || o.ended {
 		o.mu.Unlock()
 		o.hold(-pointerBytes)
 		return false
@@ -246,12 +247,15 @@ func (o *outbox) push(m *message) bool {
 	m.holders.Add(1)
 	o.queue = append(o.queue, m)
 	queued := o.queued.Add(m.bytes())
-	beyond, until := o.judge(o.waiting.Load() + o.queued.Load())
+	beyond, until := false, time.Time{}
+	if o.shared { // else the owner shares it soon
+		beyond, until = o.judge(o.waiting.Load() + o.queued.Load())
+		o.wake()
+	}
 	if !until.IsZero() {
 		o.c.nc.SetWriteDeadline(until) // for a write that is under way
 	}
-	o.wake()
-	if !beyond && o.c.tracks.Load() != nil { // what it may read at once has the limit of its class, messages this one
+	if !beyond && (invited || o.c.tracks.Load() != nil) { // replies have the limit of its class, messages this one
 		most := o.c.s.limits.pubsub.Load().hard
 		beyond = most > 0 && o.queued.Load() > most
 	}

@@ -2,6 +2,8 @@ package server
 
 import (
 	"bytes"
+	"errors"
+	"os"
 	"strings"
 	"time"
 
@@ -58,7 +60,7 @@ func (c *conn) serve() {
 	defer c.exec.endTurn()
 	defer c.unwatch()
 	c.account()
-	for !c.closing {
+	for !c.closing && c.welcome() {
 		if !c.session.Plain() {
 			c.session.Keep()
 		}
@@ -70,6 +72,9 @@ func (c *conn) serve() {
 		n, err := c.rd.fill()
 		c.s.stats.bytesIn.Add(uint64(n))
 		if err != nil {
+			if c.guests.Load() > 0 != c.hosts && errors.Is(err, os.ErrDeadlineExceeded) {
+				continue
+			}
 			c.refuse(err)
 			return
 		}

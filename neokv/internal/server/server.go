@@ -163,11 +163,12 @@ func New(o Options) *Server {
 	s.slow.limit.Store(slowMicros)
 	s.slow.length.Store(slowCalls)
 	s.limits.set(&s.o.Settings.Redis)
-	s.tracked.SetMost(s.o.Settings.Redis.TrackingTableMaxKeys)
 	if o.ClientMemory == nil {
 		s.o.ClientMemory = NewClientMemory(o.Settings.Redis.ClientMemory, o.Settings.Cluster.Stores)
 	}
 	s.o.ClientMemory.join(s)
+	s.tracked.Held, s.tracked.Full = s.o.ClientMemory.holdTracked, s.o.ClientMemory.tracksMuch
+	s.tracked.SetMost(s.o.Settings.Redis.TrackingTableMaxKeys)
 	if o.Scans == nil {
 		s.o.Scans = new(Scans)
 	}

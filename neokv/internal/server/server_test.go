@@ -386,22 +386,6 @@ func TestFollowerWithoutReplica(t *testing.T) {
 	})
 }
 
-// TestTrackingToDeafClient: an answer that Redis does not have. A client of RESP3 to which nothing else is pushed cannot be
-// told in place of another one.
-func TestTrackingToDeafClient(t *testing.T) {
-	_, dial := start(t, Options{Self: 1})
-	a, b := dial(), dial()
-	ask(t, a, "hello 3")
-	id := strings.Trim(ask(t, a, "client id"), ":\r\n")
-	if got := ask(t, b, "client tracking on redirect "+id); got != "-"+errDeafTarget+"\r\n" {
-		t.Errorf("%q, want %q", got, errDeafTarget)
-	}
-	ask(t, a, "client tracking on")
-	if got := ask(t, b, "client tracking on redirect "+id); got != "+OK\r\n" {
-		t.Errorf("%q, want OK", got)
-	}
-}
-
 func TestProxyAnswersAsStandalone(t *testing.T) {
 	_, dial := start(t, Options{})
 	c := dial()
