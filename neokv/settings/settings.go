@@ -99,6 +99,7 @@ type RedisKnobs struct {
 	PubsubBufferSoftTime  time.Duration `key:"pubsub_buffer_soft_time" min:"0s" max:"24h" help:"how long a client may exceed pubsub_buffer_soft_limit"`
 	ClientMemory          Bytes         `key:"client_memory" min:"0" max:"1TiB" help:"bytes that all clients of the process hold in buffers; beyond, the connections that hold most are closed; 0 for no limit"`
 	TrackingTableMaxKeys  int           `key:"tracking_table_max_keys" min:"0" max:"1000000000" help:"keys that clients of a port have read and may cache (CLIENT TRACKING); beyond, the clients of some keys are told that these have changed; 0 for no bound"`
+	NotifyKeyspaceEvents  string        `key:"notify_keyspace_events" help:"events of keys that are published, as Redis names their classes: K and E for the channels, g$lshzxnm or A for the events; empty for none"`
 	Timeout               time.Duration `key:"timeout" min:"0s" max:"87600h" help:"how long a connection may be idle, whole seconds; 0 for ever"`
 	TCPKeepalive          time.Duration `key:"tcp_keepalive" min:"0s" max:"24h" help:"silence after which a client's machine is probed, whole seconds; 0 for never"`
 

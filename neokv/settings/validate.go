@@ -46,6 +46,9 @@ func (v Invalid) Unwrap() []error {
 // minMemtable is the smallest memtable that a store can work with.
 const minMemtable Bytes = 256 << 10
 
+// eventClasses are the letters of redis.notify_keyspace_events.
+const eventClasses = "Ag$lshzxeKEtmdn"
+
 // Validate checks every setting against its range, and settings that depend on each other; the error is an Invalid.
 func (s Settings) Validate() error {
 	problems := Problems(Fields(&s))
@@ -75,6 +78,8 @@ func (s Settings) Validate() error {
 		"redis.advertise_ip", strconv.Quote(x.AdvertiseIP), "a host without spaces")
 	require(x.AdvertisePort+c.Stores-1 <= 65535, "redis.advertise_port", x.AdvertisePort,
 		"at most %d with cluster.stores (%d)", 65536-c.Stores, c.Stores)
+	require(!strings.ContainsFunc(x.NotifyKeyspaceEvents, func(c rune) bool { return !strings.ContainsRune(eventClasses, c) }),
+		"redis.notify_keyspace_events", strconv.Quote(x.NotifyKeyspaceEvents), "letters of %s", eventClasses)
 	require(x.Timeout%time.Second == 0, "redis.timeout", x.Timeout, "whole seconds")
 	require(x.TCPKeepalive%time.Second == 0, "redis.tcp_keepalive", x.TCPKeepalive, "whole seconds")
 	require(x.OutputBufferSoftTime%time.Second == 0, "redis.output_buffer_soft_time", x.OutputBufferSoftTime,

@@ -96,6 +96,17 @@ func (s *Server) parameters() []parameter {
 			},
 		},
 		only("maxmemory-policy", "noeviction", "no key is ever evicted"),
+		{
+			name: "notify-keyspace-events",
+			get:  func(s *Server) string { return redis.EventClass(s.events.Load()).String() },
+			check: func(_ *Server, v string) string {
+				if _, ok := redis.ParseEventClass(v); !ok {
+					return "Invalid event class character. Use 'Ag$lshzxeKEtmdn'."
+				}
+				return ""
+			},
+			apply: func(s *Server, v string) { s.setEvents(v) },
+		},
 		only("port", strconv.Itoa(s.port()), "the server listens where it was told to at its start"),
 		bytesOf("proto-max-bulk-len", &s.limits.bulk, 1<<20, 512<<20),
 		{

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"neokv.dev/neokv/internal/lua"
+	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/topology"
@@ -181,6 +182,8 @@ func New(o Options) *Server {
 	if s.knobs.ClusterEnabled {
 		s.self = s.o.Self
 	}
+	classes, _ := redis.ParseEventClass(s.knobs.NotifyKeyspaceEvents) // validated
+	s.events.Store(uint32(classes))
 	s.o.Hub.change(func(all []*Server) []*Server { return append(all, s) })
 	s.wg.Go(s.endHungReads)
 	return s
