@@ -73,6 +73,11 @@ func TestRueidisCaches(t *testing.T) {
 			seed := rand.Uint64()
 			t.Logf("seed %d", seed)
 			var wg sync.WaitGroup
+			end := sync.OnceFunc(func() {
+				close(stop)
+				wg.Wait()
+			})
+			defer end()
 			for w := range writers {
 				random := rand.New(rand.NewPCG(seed, uint64(w)))
 				wg.Go(func() {
@@ -111,9 +116,14 @@ func TestRueidisCaches(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, writers+1))
 			begin := time.Now()
 			for i := 0; i < 2 || time.Since(begin) < *cachesTime; i++ {
-				before := checks.Load()
+				seen := func(more int64) {
+					want := checks.Load() + more
+					waitFor(t, time.Minute, "writes that the client has seen", func() bool {
+						return t.Failed() || checks.Load() > want
+					})
+				}
 				victim := killLeader(t, c, random)
-				awaitLeaders(t, c)
+				seen(50)
 				do(t, c, fmt.Sprint("restart ", victim.id))
 				for _, n := range c.nodes {
 					if err := n.store.Load().AwaitReplicas(t.Context()); err != nil {
@@ -122,12 +132,9 @@ func TestRueidisCaches(t *testing.T) {
 				}
 				_ = doText(t.Context(), c, fmt.Sprint("split ", 1+random.IntN(c.Shape().Regions)))
 				_ = doText(t.Context(), c, fmt.Sprint("merge ", 1+random.IntN(c.Shape().Regions)))
-				waitFor(t, time.Minute, "writes that the client has seen", func() bool {
-					return t.Failed() || checks.Load() > before+200
-				})
+				seen(200)
 			}
-			close(stop)
-			wg.Wait()
+			end()
 			t.Logf("%d writes came to be seen, %d hits in the cache", checks.Load(), hits.Load())
 			if hits.Load() < checks.Load() {
 				t.Errorf("%d hits in the cache, for %d writes: is anything cached?", hits.Load(), checks.Load())
