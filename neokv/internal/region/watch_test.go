@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,12 +53,13 @@ type rival struct {
 // cacher caches the counter {foo}a as long as it has not been told of a change. It listens only meanwhile.
 type cacher struct {
 	x                         *rivals
-	listens, reading, has     bool
+	listens                   atomic.Bool
+	reading, has              bool
 	value, heard, lost, reads int
 }
 
 func (c *cacher) Wants() Wants {
-	if c.listens {
+	if c.listens.Load() {
 		return WantsChanges
 	}
 	return 0
@@ -66,14 +68,16 @@ func (c *cacher) Wants() Wants {
 func (c *cacher) Happened(_ topology.StoreID, effects []redis.Effect) {
 	for _, e := range effects {
 		if e.What == redis.Flushed || string(e.Key) == "{foo}a" {
-			c.listens, c.has = false, false
+			c.has = false
+			c.listens.Store(false)
 			c.heard++
 		}
 	}
 }
 
 func (c *cacher) Lost(topology.StoreID, topology.SlotRange) {
-	c.listens, c.has = false, false
+	c.has = false
+	c.listens.Store(false)
 	c.lost++
 }
 
@@ -83,12 +87,14 @@ func (c *cacher) read() {
 	if c.reading || c.has {
 		return
 	}
-	c.reading, c.listens, c.has = true, true, true
+	c.reading, c.has = true, true
+	c.listens.Store(true)
 	go func() {
 		defer func() { c.reading = false }()
 		run := redis.Run{Calls: pair("get")[:1], By: c}
 		if c.x.Read(&run, time.Now().Add(time.Hour)) != nil {
-			c.listens, c.has = false, false
+			c.has = false
+			c.listens.Store(false)
 			return
 		}
 		c.reads++
