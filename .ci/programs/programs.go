@@ -27,6 +27,7 @@ type program struct {
 var programs = []program{
 	{name: "go-redis", of: "github.com/redis/go-redis/v9", ports: "stores one", run: goRedis},
 	{name: "rueidis", of: "github.com/redis/rueidis", ports: "stores proxy one", run: rueidisCalls},
+	{name: "rueidis with its cache", of: "github.com/redis/rueidis", ports: "stores proxy one", run: rueidisCache},
 	{name: "redigo", of: "github.com/gomodule/redigo", ports: "one", run: redigo},
 	{name: "redislock", of: "github.com/bsm/redislock", ports: "stores proxy one", run: locker},
 	{name: "redsync", of: "github.com/go-redsync/redsync/v4", ports: "stores proxy one", run: redSync},
@@ -35,6 +36,7 @@ var programs = []program{
 	{name: "scs", of: "github.com/alexedwards/scs/v2", ports: "proxy one", run: sessions},
 	{name: "ioredis", of: "ioredis", ports: "stores proxy one", file: "ioredis.mjs"},
 	{name: "node-redis", of: "redis", ports: "stores proxy one", file: "node-redis.mjs"},
+	{name: "its cache", of: "redis", ports: "proxy one", file: "node-redis-cache.mjs"},
 	{name: "redlock", of: "redlock", ports: "one", file: "redlock.mjs"},
 	{name: "rate-limiter-flexible", of: "rate-limiter-flexible", ports: "proxy one", file: "rate-limiter-flexible.mjs"},
 	{name: "connect-redis", of: "connect-redis", ports: "proxy one", file: "connect-redis.mjs"},
