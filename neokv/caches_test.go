@@ -226,3 +226,24 @@ func TestTrackerThatNeverReads(t *testing.T) {
 	}
 	waitFor(t, 20*time.Second, "the memory of the client", func() bool { return c.clients.Used() < 64<<10 })
 }
+
+// TestToldWhileWaiting: a client that waits in WAIT is told of changes meanwhile.
+func TestToldWhileWaiting(t *testing.T) {
+	c := start(t, Config{InMemory: true, NoSockets: true})
+	waits, writer := c.listener(t, c.ProxyAddr()), c.listener(t, c.ProxyAddr())
+	fmt.Fprint(waits, "HELLO 3\r\n")
+	for line := ""; line != "modules\r\n"; { // the last of its map
+		line, _ = waits.in.ReadString('\n')
+	}
+	waits.next(t)
+	for _, call := range []string{"CLIENT TRACKING ON", "SET own 1", "GET k"} {
+		waits.ask(t, call)
+	}
+	fmt.Fprint(waits, "WAIT 9 0\r\n")
+	if got := writer.ask(t, "SET k 1"); got != "+OK" {
+		t.Fatal(got)
+	}
+	if got := waits.next(t); got != "> invalidate * k" {
+		t.Errorf("told %q", got)
+	}
+}

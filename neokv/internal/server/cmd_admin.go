@@ -88,6 +88,7 @@ func runWait(c *conn, args [][]byte) {
 			c.closing = true
 			return
 		}
+		c.parkTracked()
 		c.blocked.Store(true)
 		next := now.Add(pause)
 		if until.Before(next) {
