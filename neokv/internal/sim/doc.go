@@ -10,6 +10,7 @@
 //   - linearizable.go checks the history of each key against a model of what commands do (model.go, cells.go,
 //     expiry.go).
 //   - messages.go has publishers and subscribers, and checks what the subscribers get.
+//   - caching.go has clients that cache what they read, and compares that with what was acknowledged.
 //   - chat.go has the clients of a chat at work, whose records have several keys each, and checks these.
 //   - explain.go says of a history that is wrong whether a write was lost, a read was stale, or what else.
 //   - replicas.go compares what the replicas of a region hold, while the plan runs and at its end.

@@ -23,6 +23,9 @@ const (
 	// In what subscribers get; see messages.go.
 	wrongMessage evidence = "wrong message" // a message came twice, or behind a later one of its publisher
 
+	// In the caches of clients; see caching.go.
+	staleCache evidence = "stale cache" // a value was changed before, and the client had not been told
+
 	// In the stores.
 	replicasDiffer evidence = "replicas differ" // they hold something else at the same apply index
 	logsDiffer     evidence = "logs differ"     // replicas made different things of the same entry, or ignored a term
@@ -37,7 +40,7 @@ const (
 
 // evidences are all kinds.
 var evidences = []evidence{
-	lostWrite, staleRead, doubled, outOfOrder, wrongEffect, wrongChat, wrongMessage,
+	lostWrite, staleRead, doubled, outOfOrder, wrongEffect, wrongChat, wrongMessage, staleCache,
 	replicasDiffer, logsDiffer, unreadable, lags, noAnswer, oddReply, storeFailed, boundsWrong, heldLong,
 }
 

@@ -64,6 +64,15 @@ var mistakes = []mistake{
 	{"watch-kept", "what a client watches is taken for unchanged in the leader's next term",
 		func(m *seam.Mistakes) { m.Store.Region.KeptWatches = true }},
 
+	{"told-late", "clients that cache are told of a change when its author has the answer",
+		func(m *seam.Mistakes) { m.Store.Region.LateTelling = true }},
+	{"told-early", "what a client that caches is told of a value comes before the reply that has the value",
+		func(m *seam.Mistakes) { m.Server.EarlyTelling = true }},
+	{"tracked-late", "keys are tracked for a client when it has read them",
+		func(m *seam.Mistakes) { m.Server.LateInterest = true }},
+	{"tracking-kept", "clients that cache are not told that a leader tells nothing more",
+		func(m *seam.Mistakes) { m.Store.Region.KeptTracking = true }},
+
 	{"script-kept", "what a script wrote stays when a limit ends it",
 		func(m *seam.Mistakes) { m.Store.Region.Scripts.KeptWrites = true }},
 	{"script-random", "each replica draws a script's random numbers for itself",

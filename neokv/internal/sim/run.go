@@ -68,6 +68,7 @@ type simStats struct {
 	Compared              int // comparisons of two replicas or more while the plan ran
 	Snapshots             int // of regions, installed
 	Reclaimed             int // elements of deleted collections
+	Cached                int // looks at what clients have cached
 
 	Served time.Duration // the longest time until all regions took writes after faults had ended
 	States map[state]int // how often the run got into each
@@ -264,6 +265,9 @@ func (s *sim) run(p plan, planted bool, d time.Duration) {
 	var published *messages
 	if p.messages {
 		published = s.newMessages()
+	}
+	if p.caches > 0 {
+		clients.Go(func() { s.runCaching(p.caches) })
 	}
 	lanes.Go(func() {
 		for i := 1; s.sleep(5 * time.Second); i++ {

@@ -37,6 +37,7 @@ type scenario struct {
 	clients int
 	every   time.Duration // the clients together begin one operation in this time; 0 where the seed chooses
 	proxy   int           // one in so many clients uses the proxy port; 0 for none
+	caches  int           // clients that cache what they read, beside the others; see caching.go
 	chats   int           // clients of a chat, beside the others; see chat.go
 
 	messages bool // publishers and subscribers, beside the others; see messages.go
@@ -193,6 +194,10 @@ func (s *scenario) add(phrase string) (err error) {
 		s.chats, err = strconv.Atoi(n)
 		return err
 	}
+	if n, ok := strings.CutSuffix(phrase, " caching clients"); ok {
+		s.caches, err = strconv.Atoi(n)
+		return err
+	}
 	if n, ok := strings.CutSuffix(phrase, " clients"); ok {
 		s.clients, err = strconv.Atoi(n)
 		return err
@@ -250,6 +255,9 @@ func (s scenario) String() string {
 	}
 	if s.messages {
 		clients = append(clients, messagesPhrase)
+	}
+	if s.caches > 0 {
+		clients = append(clients, fmt.Sprint(s.caches, " caching clients"))
 	}
 	for _, o := range s.mix {
 		mix = append(mix, fmt.Sprint(o.name, " ", o.weight))

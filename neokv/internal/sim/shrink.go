@@ -122,6 +122,8 @@ func (x *shrinker) smallerLoad() {
 	for _, change := range []func(*scenario){
 		func(s *scenario) { s.tcp = false },
 		func(s *scenario) { s.proxy = 0 },
+		func(s *scenario) { s.caches = 0 },
+		func(s *scenario) { s.caches = min(s.caches, 1) },
 		func(s *scenario) { s.chats = 0 },
 		func(s *scenario) { s.chats = min(s.chats, 1) },
 		func(s *scenario) { s.messages = false },

@@ -56,6 +56,9 @@ func TestChatVirtual(t *testing.T) { runBatch(t, "chat", 1, 20, *simVirtual) }
 // TestMessagesVirtual runs seeds with publishers and subscribers.
 func TestMessagesVirtual(t *testing.T) { runBatch(t, "messages", 1, 20, *simVirtual) }
 
+// TestCachesVirtual runs seeds with clients that cache.
+func TestCachesVirtual(t *testing.T) { runBatch(t, "caches", 1, 10, *simVirtual) }
+
 // TestTransactionsVirtual runs seeds with transactions.
 func TestTransactionsVirtual(t *testing.T) { runBatch(t, "transactions", 1, 20, *simVirtual) }
 
