@@ -406,7 +406,7 @@ func (c *Cluster) refuse(_ context.Context, f fault.Fault) (string, error) {
 	c.faults.mu.Lock()
 	defer c.faults.mu.Unlock()
 	c.faults.refused = withRefusal(c.faults.refused, everywhere)
-	c.proxy.SetRefusals(c.faults.refused)
+	c.proxy.Load().SetRefusals(c.faults.refused)
 	return "", nil
 }
 
