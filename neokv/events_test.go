@@ -15,7 +15,7 @@ import (
 func eventsOf(t *testing.T, least int, mistakes seam.Mistakes) (proxy []string, local bool) {
 	s := small()
 	s.Redis.NotifyKeyspaceEvents = "KEAm"
-	c := start(t, Config{InMemory: true, NoSockets: true, Settings: s, Hooks: &seam.Hooks{Mistakes: mistakes}})
+	c := startWith(t, Config{InMemory: true, NoSockets: true, Settings: s}, &seam.Hooks{Mistakes: mistakes})
 	var all []*listener
 	for _, addr := range append(c.Addrs(), c.ProxyAddr()) {
 		l := c.listener(t, addr)
