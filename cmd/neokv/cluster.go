@@ -100,9 +100,13 @@ func (f *clusterFlags) check(s settings.Settings) error {
 func boot(ctx context.Context, config neokv.Config) (*neokv.Cluster, error) {
 	c, err := neokv.Start(ctx, config)
 	if taken := (*neokv.PortsTakenError)(nil); errors.As(err, &taken) {
-		port, _ := strconv.ParseUint(portOf(taken.Addrs[0]), 10, 16)
-		if who := holder(port); who != "" {
-			err = fmt.Errorf("%w (%d: %s)", err, port, who)
+		var ports []uint64
+		for _, addr := range taken.Addrs {
+			port, _ := strconv.ParseUint(portOf(addr), 10, 16)
+			ports = append(ports, port)
+		}
+		for _, who := range holders(ports) {
+			err = fmt.Errorf("%w; %s", err, who)
 		}
 		err = fmt.Errorf("%w; --port 0 picks free ones", err)
 	}

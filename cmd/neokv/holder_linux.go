@@ -3,31 +3,43 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/prometheus/procfs"
 )
 
-// holder says which process listens on a port, "" if that cannot be seen.
-func holder(port uint64) string {
+// holders says which processes listen on some ports, as far as that can be seen: "redis-server, pid 7, holds 7001, 7002".
+func holders(ports []uint64) (all []string) {
 	proc, err := procfs.NewDefaultFS()
 	if err != nil {
-		return ""
+		return nil
 	}
 	const listening = 0x0a
 	sockets, _ := proc.NetTCP()
 	wider, _ := proc.NetTCP6()
+	portOf := map[string]uint64{} // by what a descriptor of the socket leads to
 	for _, s := range slices.Concat(sockets, wider) {
-		if s.LocalPort != port || s.St != listening {
-			continue
-		}
-		target := fmt.Sprintf("socket:[%d]", s.Inode)
-		all, _ := proc.AllProcs()
-		for _, p := range all {
-			open, _ := p.FileDescriptorTargets() // none of other users' processes
-			if name, err := p.Comm(); err == nil && slices.Contains(open, target) {
-				return fmt.Sprintf("%s, pid %d", name, p.PID)
-			}
+		if slices.Contains(ports, s.LocalPort) && s.St == listening {
+			portOf[fmt.Sprintf("socket:[%d]", s.Inode)] = s.LocalPort
 		}
 	}
-	return ""
+	if len(portOf) == 0 {
+		return nil
+	}
+	processes, _ := proc.AllProcs()
+	for _, p := range processes {
+		open, _ := p.FileDescriptorTargets() // none of other users' processes
+		var held []uint64
+		for _, target := range open {
+			if port, ok := portOf[target]; ok {
+				held = append(held, port)
+			}
+		}
+		slices.Sort(held)
+		if name, err := p.Comm(); err == nil && len(held) > 0 {
+			list := strings.Trim(strings.ReplaceAll(fmt.Sprint(slices.Compact(held)), " ", ", "), "[]")
+			all = append(all, fmt.Sprintf("%s, pid %d, holds %s", name, p.PID, list))
+		}
+	}
+	return all
 }
