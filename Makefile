@@ -38,7 +38,7 @@ race: export CGO_CFLAGS = -O1
 # .ci/run does so, too. Nothing else is of that path.
 export GOFLAGS := $(GOFLAGS) -gcflags=github.com/redis/...=-l
 
-.PHONY: test redis-server chromium vet staticcheck systems counts baseline planted race explore fuzz programs
+.PHONY: test redis-server chromium vet staticcheck systems counts baseline planted race explore fuzz programs release
 
 # vet looks at all that go test would look at again, in packages of other modules, too.
 test: redis-server chromium vet staticcheck systems
@@ -98,3 +98,7 @@ fuzz:
 programs:
 	go build -o bin/ ./cmd/neokv
 	.ci/programs/run -neokv ../../bin/neokv
+
+# Programs for six systems, with checksums and bills of materials, in dist/; the same bytes wherever it runs.
+release:
+	.ci/release
