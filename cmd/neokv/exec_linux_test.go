@@ -94,8 +94,8 @@ func TestExec(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	got = execRun(t, "--set redis.requirepass=p@ss --stores 2", "", `"$0" client k; env | sort`)
-	for _, want := range []string{"2 stores\n", "\nREDIS_PASSWORD=p@ss\n", "\nREDISCLI_AUTH=p@ss\n", "=redis://:p%40ss@127.0.0.1:",
-		"\nSPRING_DATA_REDIS_CLUSTER_NODES=127.0.0.1:"} {
+	for _, want := range []string{"2 stores\n", "\nREDIS_PASSWORD=p@ss\n", "\nREDISCLI_AUTH=p@ss\n",
+		"=redis://:p%40ss@127.0.0.1:", "\nSPRING_DATA_REDIS_CLUSTER_NODES=127.0.0.1:"} {
 		if !strings.Contains("\n"+got.stdout, want) {
 			t.Errorf("with a password: %+v; want %q", got, want)
 		}

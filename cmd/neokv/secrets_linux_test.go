@@ -258,7 +258,8 @@ func TestNoVerbShowsPasswords(t *testing.T) {
 	// The command of serve --exec gets the password, in its environment alone.
 	h.settings(own)
 	h.told = true
-	told := h.want(1, "", false, nil, "serve", "--profile", "small", "--mem", "--set-from", h.file, "--exec", "--", "sh", "-c",
+	told := h.want(1, "", false, nil, "serve", "--profile", "small", "--mem", "--set-from", h.file, "--exec", "--", "sh",
+		"-c",
 		`sleep 0.2; test "$REDIS_PASSWORD" = `+strings.ToLower(planted[:4])+`; echo ${#REDIS_PASSWORD}; exit 1`)
 	if h.told = false; told != fmt.Sprintln(len(planted)) {
 		t.Errorf("serve --exec: the command has a password of %q bytes", told)
