@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -409,6 +410,37 @@ func TestWorkloadsAreDocumented(t *testing.T) {
 		row(&b, "`"+w.Name+"`", strings.Join(strings.Fields(w.Doc), " "))
 	}
 	generated(t, "workloads.md", "\n"+b.String()+"\n")
+}
+
+var execVariable = regexp.MustCompile(`(?m)^	\{"([A-Z_]+)", `)
+
+// ci.md has every variable that serve --exec sets, and every field that ctl status --json prints.
+func TestPipelinesAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("ci.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, err := os.ReadFile("../cmd/neokv/exec.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := execVariable.FindAllStringSubmatch(string(code), -1)
+	for _, m := range all {
+		if !strings.Contains(string(page), "`"+m[1]+"`") {
+			t.Errorf("ci.md does not name the variable %s", m[1])
+		}
+	}
+	for _, of := range []any{neokv.ClusterStatus{}, neokv.StoreStatus{}, neokv.RegionStatus{}, neokv.ReplicaStatus{}} {
+		for _, f := range reflect.VisibleFields(reflect.TypeOf(of)) {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if !strings.Contains(string(page), "`"+name+"`") {
+				t.Errorf("ci.md does not name the field %s of %T", name, of)
+			}
+		}
+	}
+	if len(all) < 10 {
+		t.Errorf("%d variables found in exec.go", len(all))
+	}
 }
 
 // programRow is a row of the table in .ci/programs: name, module or package, ports, and a file if it is not Go.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -18,6 +19,8 @@ import (
 
 	"neokv.dev/neokv/settings"
 	"neokv.dev/neokv/torture"
+	"neokv.dev/profiles"
+	"neokv.dev/workloads"
 )
 
 func main() {
@@ -105,12 +108,45 @@ func run(ctx context.Context, p process, args []string) (status int) {
 		resultsCommand(p), tuneCommand(p), tortureCommand(p), reportCommand(p), historyCommand(p),
 		redisBenchmarkCommand(p), profilesCommand(p), workloadsCommand(p), ctlCommand(p), waitCommand(p),
 		versionCommand(p))
+	completeFlags(root)
 	root.SetFlagErrorFunc(flagError)
 	root.SetIn(p.stdin)
 	root.SetOut(p.stdout)
 	root.SetErr(p.stderr)
 	root.SetArgs(append([]string{}, args...)) // nil would mean os.Args
 	return exitStatus(p.stderr, root.ExecuteContext(ctx))
+}
+
+// completeFlags lets shells complete the values of flags that name something, in all verbs of a command.
+func completeFlags(c *cobra.Command) {
+	for name, values := range map[string]func() []string{
+		"workload": workloads.Names,
+		"profile":  profiles.Names,
+		"set": func() (names []string) {
+			for _, f := range (&profiles.Profile{}).Fields() {
+				names = append(names, f.Name+"=")
+			}
+			return names
+		},
+	} {
+		if c.Flags().Lookup(name) == nil {
+			continue
+		}
+		complete := func(_ *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
+			all := slices.DeleteFunc(values(), func(v string) bool { return !strings.HasPrefix(v, begun) })
+			if name == "set" {
+				return all, cobra.ShellCompDirectiveNoSpace // the value follows
+			}
+			return all, cobra.ShellCompDirectiveDefault // without any, files
+		}
+		err := c.RegisterFlagCompletionFunc(name, complete)
+		if err != nil {
+			panic(err) // the flag is there, and registered once
+		}
+	}
+	for _, verb := range c.Commands() {
+		completeFlags(verb)
+	}
 }
 
 // exitStatus prints an error, each line with the program's name in front, and returns its exit status.

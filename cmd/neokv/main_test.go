@@ -222,6 +222,37 @@ func TestVersion(t *testing.T) {
 	}
 }
 
+// TestVersionInALine: --version has the version and what it was built from.
+func TestVersionInALine(t *testing.T) {
+	got := neokvRun(t, nil, "--version")
+	want := regexp.MustCompile(`^neokv \d+\.\d+\.\d+, (commit [0-9a-f]{12}\+?|version \S+), go1\S* \w+/\w+\n$`)
+	if got.status != statusDone || !want.MatchString(got.stdout) || got.stderr != "" {
+		t.Errorf("%+v; want %s", got, want)
+	}
+}
+
+// TestCompletion: shells get a script, and the values of flags.
+func TestCompletion(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		got := neokvRun(t, nil, "completion", shell)
+		if got.status != statusDone || !strings.Contains(got.stdout, "__complete") || got.stderr != "" {
+			t.Errorf("completion %s: status %d, stderr %q, %d bytes", shell, got.status, got.stderr, len(got.stdout))
+		}
+	}
+	for args, want := range map[string]string{
+		"bench --workload ycsb-":                  "ycsb-a\nycsb-b\nycsb-c\nycsb-d\nycsb-e\nycsb-f\n",
+		"serve --profile def":                     "default\n",
+		"serve --set engine.memtable_s":           "engine.memtable_size=\n",
+		"ctl parti":                               "partition",
+		"serve --exec -- ls --no-such-flag --dir": "",
+	} {
+		got := neokvRun(t, nil, append([]string{"__complete"}, strings.Fields(args)...)...)
+		if got.status != statusDone || !strings.HasPrefix(got.stdout, want) {
+			t.Errorf("%s: %+v; want %q", args, got, want)
+		}
+	}
+}
+
 type failingWriter struct{}
 
 func (failingWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
