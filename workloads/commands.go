@@ -123,6 +123,10 @@ func (c *commandSpec) kindOf(of *CollectionType) OpKind {
 		if shape == "key" && of != nil {
 			return Pop
 		}
+	case "blpop", "brpop", "bzpopmin", "bzpopmax":
+		if (shape == "key literal" || shape == "key int") && of != nil {
+			return Pop
+		}
 	}
 	if len(c.words) == 0 || !has(wordKey) && !has(wordKeys) && !has(wordKeysValues) {
 		return Read // of no record

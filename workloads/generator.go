@@ -80,7 +80,7 @@ func (g *Generator) Next(r *Request) { g.NextIn(r, anySlot) }
 
 // Pick draws which operation comes next, and nothing more of it.
 func (g *Generator) Pick() (op int) {
-	if upTo := g.src.upTo; len(upTo) > 1 {
+	if upTo := g.src.upTo[g.client%uint64(len(g.src.upTo))]; len(upTo) > 1 {
 		u := g.rng.Float64()
 		for op < len(upTo)-1 && u >= upTo[op] {
 			op++
@@ -131,7 +131,7 @@ func (g *Generator) settle(op, slot int) int {
 		return op
 	}
 	k := g.src.kinds[o.kind]
-	if len(k.push) == 0 || len(k.pop) == 0 {
+	if !k.balanced() {
 		return op
 	}
 	switch does, many := o.steps[0].does, len(g.kinds[o.kind].owed) >= maxOwed; {
@@ -142,6 +142,9 @@ func (g *Generator) settle(op, slot int) int {
 	}
 	return op
 }
+
+// balanced reports whether each client pops what it has pushed.
+func (k *recordKind) balanced() bool { return len(k.push) > 0 && len(k.pop) > 0 && !k.apart }
 
 // owed returns the place of the oldest record in a slot that the client has to pop from; -1 if there is none.
 func (g *Generator) owed(op, slot int) int {
@@ -171,7 +174,7 @@ func (g *Generator) choose(number int, absent bool, slot int) uint64 {
 			return g.goesOn.record
 		}
 	}
-	balanced := len(k.push) > 0 && len(k.pop) > 0
+	balanced := k.balanced()
 	if balanced && c.does == Pop {
 		at := max(0, g.owed(number, slot)) // the oldest of all if the slot has none
 		n := own.owed[at]

@@ -35,6 +35,7 @@ const (
 	maxValue   = 64 << 20  // bytes
 	maxCount   = 1e12      // records of a kind
 	maxElement = 1_000_000 // elements of a record
+	maxRoles   = 16        // parts of the clients
 )
 
 // recordKind is a kind of records: how many there are, their keys, and what they hold.
@@ -56,6 +57,7 @@ type recordKind struct {
 	// What the mix does to the records.
 	inserted, deleted, fades bool
 	push, pop                []int    // operations
+	apart                    bool     // not all clients do both
 	left                     []string // why reading back cannot follow the records
 }
 
@@ -317,6 +319,9 @@ func (f *workloadFile) workload(n *yaml.Node) {
 	for i := range f.w.Ops {
 		f.w.Ops[i].Share /= total
 	}
+	if len(f.w.Ops) > 0 {
+		f.checkParts(fields["mix"])
+	}
 	f.w.leave()
 }
 
@@ -423,10 +428,11 @@ func (f *workloadFile) keysOf(n *yaml.Node, fields map[string]*yaml.Node, k *rec
 }
 
 func (f *workloadFile) op(n *yaml.Node) {
-	fields := f.fields(n, "op", "share", "on", "do", "insert", "absent")
+	fields := f.fields(n, "op", "share", "on", "do", "insert", "absent", "clients")
 	op := Op{Name: f.text(fields["op"], "op"), kind: -1}
 	op.Share = f.number(fields["share"], "share", 1, 1e-9, 1e9)
 	op.absent = f.number(fields["absent"], "absent", 0, 0, 1)
+	op.remainder, op.of = f.part(fields["clients"])
 	insert := f.bool(fields["insert"], "insert", false)
 	on := f.kindNamed(fields["on"])
 	if fields["on"] == nil && len(f.w.kinds) > 0 {
@@ -451,7 +457,9 @@ func (f *workloadFile) op(n *yaml.Node) {
 			c.insert = insert && i == 0
 		}
 		op.Reads = op.Reads && knownCommands[c.name].reads
-		f.effects(c)
+		if f.effects(c); op.of > 0 && (c.does == Push || c.does == Pop) && c.kind >= 0 {
+			f.w.kinds[c.kind].apart = true
+		}
 	}
 	switch {
 	case insert && op.kind < 0:
@@ -466,6 +474,36 @@ func (f *workloadFile) op(n *yaml.Node) {
 		f.complain(n, "op %q: there already", op.Name)
 	}
 	f.w.Ops = append(f.w.Ops, op)
+}
+
+// part reads which part of the clients sends an operation: "1 of 3" are those whose number divided by 3 leaves 1.
+func (f *workloadFile) part(n *yaml.Node) (remainder, of int) {
+	if n == nil {
+		return 0, 0
+	}
+	if k, err := fmt.Sscanf(f.text(n, "clients"), "%d of %d", &remainder, &of); k != 2 || err != nil || of < 2 ||
+		of > maxRoles || remainder < 0 || remainder >= of {
+		f.complain(n, "clients: %q, want I of N, with N from 2 to %d and I from 0 to N-1", n.Value, maxRoles)
+		return 0, 0
+	}
+	return remainder, of
+}
+
+// checkParts complains about clients that would send nothing, and about parts of different sizes.
+func (f *workloadFile) checkParts(n *yaml.Node) {
+	roles := f.w.roles()
+	for _, op := range f.w.Ops {
+		if op.of != 0 && op.of != roles {
+			f.complain(n, "clients: %d of %d and others of %d; want the same number in all operations", op.remainder, op.of,
+				roles)
+			return
+		}
+	}
+	for client := range uint64(roles) {
+		if !slices.ContainsFunc(f.w.Ops, func(o Op) bool { return o.sends(client) }) {
+			f.complain(n, "clients: those of %d of %d have no operation", client, roles)
+		}
+	}
 }
 
 // kindNamed returns the index of a kind, -1 without a name or for one that is unknown.

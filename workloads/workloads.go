@@ -48,6 +48,13 @@ type Op struct {
 	kind   int // of the record that it chooses, -1 for none
 	absent float64
 	steps  []*commandSpec
+	// Of each so many clients, the one with this remainder sends the operation. of is 0 if all clients do.
+	remainder, of int
+}
+
+// sends reports whether a client sends the operation.
+func (o *Op) sends(client uint64) bool {
+	return o.of == 0 || client%uint64(o.of) == uint64(o.remainder)
 }
 
 // Absent returns the share of the operations that are meant to find nothing.
@@ -134,6 +141,32 @@ func (w *Workload) leave() {
 	}
 }
 
+// roles is how many parts the clients fall into that send different operations.
+func (w *Workload) roles() int {
+	return max(1, slices.MaxFunc(w.Ops, func(a, b Op) int { return a.of - b.of }).of)
+}
+
+// cumulated returns the cumulated shares of a client's operations. The others have none.
+func (w *Workload) cumulated(client uint64) (upTo []float64) {
+	all, sum, last := 0.0, 0.0, 0
+	for i, op := range w.Ops {
+		if op.sends(client) {
+			all += op.Share
+			last = i
+		}
+	}
+	for i, op := range w.Ops {
+		if op.sends(client) {
+			sum += op.Share / all
+		}
+		if i >= last {
+			sum = 1
+		}
+		upTo = append(upTo, sum)
+	}
+	return upTo
+}
+
 // counts reports whether reading back compares the number of elements of a record, since elements come and go or hold
 // nothing. Otherwise they stay, and reading back compares what each of them holds.
 func (k *recordKind) counts() bool {
@@ -197,8 +230,8 @@ type Source struct {
 	workload *Workload
 	o        SourceOptions
 	kinds    []*kindSource
-	upTo     []float64 // cumulated shares
-	loaded   uint64    // records to load, of all kinds
+	upTo     [][]float64 // cumulated shares, by the client's number modulo their count
+	loaded   uint64      // records to load, of all kinds
 	values   exprValues
 	bySlot   [][2]*slotIndex // by operation, and then by whether the key is absent; nil entries have no index
 }
@@ -264,10 +297,8 @@ func NewSource(w *Workload, o SourceOptions) (*Source, error) {
 	for _, k := range s.kinds {
 		k.pool = pools[k.ratio]
 	}
-	sum := 0.0
-	for _, op := range w.Ops {
-		sum += op.Share
-		s.upTo = append(s.upTo, sum)
+	for client := range uint64(w.roles()) {
+		s.upTo = append(s.upTo, w.cumulated(client))
 	}
 	if o.SlotOf != nil && wrong == nil {
 		if err := s.index(); err != nil {
