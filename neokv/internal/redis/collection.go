@@ -558,33 +558,14 @@ func parsePopCount(args [][]byte, out *Reply) (n int64, ok bool) {
 	return n, true
 }
 
-// popFirst runs LMPOP and ZMPOP: of several keys it takes the first that has elements, and pops from it. first and last
-// are the words for the two ends. pop replies n elements from an end, removes them and closes the collection.
+// popFirst runs LMPOP and ZMPOP, BLMPOP and BZMPOP: of several keys it takes the first that has elements, and pops from
+// it. first and last are the words for the two ends. pop replies n elements from an end, removes them and closes the
+// collection.
 func (w *Writer) popFirst(args [][]byte, t keys.Type, first, last string, out *Reply,
 	pop func(c *collection, atFirst bool, n uint64) error) error {
-	names, options, ok := parseNames(args[1:], 1, ErrSyntax, out)
+	names, atFirst, count, ok := parsePops(args, first, last, out)
 	if !ok {
 		return nil
-	}
-	atFirst := IsOption(options[0], first)
-	if !atFirst && !IsOption(options[0], last) {
-		out.Error(ErrSyntax)
-		return nil
-	}
-	count := int64(1)
-	if options = options[1:]; len(options) > 0 {
-		if len(options) < 2 || !IsOption(options[0], "count") {
-			out.Error(ErrSyntax)
-			return nil
-		}
-		if count, ok = ParseInt(options[1]); !ok || count < 1 {
-			out.Error(errCountPositive)
-			return nil
-		}
-		if len(options) > 2 {
-			out.Error(ErrSyntax)
-			return nil
-		}
 	}
 	var c collection
 	used := w.opened.used
@@ -602,8 +583,47 @@ func (w *Writer) popFirst(args [][]byte, t keys.Type, first, last string, out *R
 		out.Array(int(n))
 		return pop(&c, atFirst, n)
 	}
+	w.Nothing = true
 	out.NullArray()
 	return nil
+}
+
+// parsePops reads the arguments of a command that popFirst runs. It replies an error where they are wrong.
+func parsePops(args [][]byte, first, last string, out *Reply) (names [][]byte, atFirst bool, count int64, ok bool) {
+	timeout := []byte(nil)
+	if IsOption(args[0][:1], "b") {
+		timeout, args = args[1], args[1:]
+	}
+	names, options, ok := parseNames(args[1:], 1, ErrSyntax, out)
+	if !ok {
+		return nil, false, 0, false
+	}
+	atFirst = IsOption(options[0], first)
+	if !atFirst && !IsOption(options[0], last) {
+		out.Error(ErrSyntax)
+		return nil, false, 0, false
+	}
+	count = 1
+	if options = options[1:]; len(options) > 0 {
+		if len(options) < 2 || !IsOption(options[0], "count") {
+			out.Error(ErrSyntax)
+			return nil, false, 0, false
+		}
+		if count, ok = ParseInt(options[1]); !ok || count < 1 {
+			out.Error(errCountPositive)
+			return nil, false, 0, false
+		}
+		if len(options) > 2 {
+			out.Error(ErrSyntax)
+			return nil, false, 0, false
+		}
+	}
+	if timeout != nil {
+		if _, ok := parseTimeout(timeout, out); !ok {
+			return nil, false, 0, false
+		}
+	}
+	return names, atFirst, count, true
 }
 
 // all calls f with all elements in order, for a reply that has announced c.Size elements. It ends early if the reply is

@@ -126,7 +126,7 @@ var eventOf = map[string]Event{
 	"incrby": EventIncrBy, "decrby": EventIncrBy, "incrbyfloat": EventIncrByFloat,
 	"lpush": EventLPush, "lpushx": EventLPush, "rpush": EventRPush, "rpushx": EventRPush, "lpop": EventLPop,
 	"rpop": EventRPop, "linsert": EventLInsert, "lset": EventLSet, "lrem": EventLRem, "ltrim": EventLTrim,
-	"sort": EventSortStore,
+	"sort": EventSortStore, "blpop": EventLPop, "brpop": EventRPop, "bzpopmin": EventZPopMin, "bzpopmax": EventZPopMax,
 	"hset": EventHSet, "hmset": EventHSet, "hsetnx": EventHSet, "hincrby": EventHIncrBy,
 	"hincrbyfloat": EventHIncrByFloat, "hdel": EventHDel,
 	"sadd": EventSAdd, "srem": EventSRem, "spop": EventSPop, "sinterstore": EventSInterStore,

@@ -11,6 +11,7 @@ const (
 	FlagDenyOOM
 	FlagAdmin
 	FlagNoScript
+	FlagBlocking
 	FlagLoading
 	FlagStale
 	FlagFast
@@ -35,6 +36,7 @@ var flagNames = []struct {
 	{FlagAdmin, "admin"},
 	{FlagPubsub, "pubsub"},
 	{FlagNoScript, "noscript"},
+	{FlagBlocking, "blocking"},
 	{FlagLoading, "loading"},
 	{FlagStale, "stale"},
 	{FlagSkipMonitor, "skip_monitor"},
@@ -49,7 +51,7 @@ var flagNames = []struct {
 // categoryNames has the order in which COMMAND INFO lists the ACL categories.
 var categoryNames = []string{
 	"keyspace", "read", "write", "set", "sortedset", "list", "hash", "string", "pubsub", "admin", "fast", "slow",
-	"dangerous", "connection", "transaction", "scripting",
+	"dangerous", "blocking", "connection", "transaction", "scripting",
 }
 
 // groupCategories are the categories that follow from Doc.Group.
@@ -82,6 +84,8 @@ func (c *Command) inCategory(name string) bool {
 		return c.Flags&FlagReadonly != 0 && c.Doc.Group != "scripting"
 	case "admin", "dangerous":
 		return c.Flags&FlagAdmin != 0
+	case "blocking":
+		return c.Flags&FlagBlocking != 0
 	case "pubsub":
 		return c.Flags&FlagPubsub != 0
 	case "fast":

@@ -53,6 +53,9 @@ type Command struct {
 	// among its arguments. Commands that restore one string at most leave it out.
 	Restores func(args [][]byte) int
 
+	// Blocks, if it is not nil, says that the command waits where there is nothing to pop.
+	Blocks *Blocking
+
 	// Split says whether the proxy port may cut the command by region, and how it joins the replies; of a HowEverywhere
 	// how the replies of all regions are joined.
 	Split Split
@@ -70,9 +73,10 @@ const (
 	HowWrite            // by Write, in one region, with other writes
 	// HowEverywhere: by Run, in every region that the store leads, or on the proxy port in all regions. It has no keys.
 	HowEverywhere
-	HowSession // by Run, on the server; it reads or changes what the server knows of the client
-	HowOwn     // by Run, on the server
-	HowScript  // as a call of Script or ScriptRead, which the server makes of it
+	HowSession  // by Run, on the server; it reads or changes what the server knows of the client
+	HowOwn      // by Run, on the server
+	HowBlocking // by Write, in one region, alone; in a transaction as HowWrite
+	HowScript   // as a call of Script or ScriptRead, which the server makes of it
 )
 
 // Doc has the texts of COMMAND DOCS and of docs/commands.md. The summary is our own; the rest are facts about Redis.
@@ -323,6 +327,8 @@ type Writer struct {
 	// Choices, if it is not nil, seeds the random choices of reads. Then no choice of a write depends on what is read. The
 	// reads of a script need it to be nil: what they choose may be written.
 	Choices *Choices
+	// Nothing says that the last call was a blocking pop that has found nothing.
+	Nothing bool
 	// MapOrder is a mistake that tests plant: random choices follow the order of a Go map, so replicas differ.
 	MapOrder bool
 
@@ -384,7 +390,7 @@ func (w *Writer) Release() {
 func (w *Writer) Run(c *Command, args [][]byte, out *Reply) error {
 	w.Follow(w.Index)
 	w.Batch.Watch(w.Work)
-	w.spent, w.unborn, w.event = 0, unborn{}, c.event
+	w.spent, w.unborn, w.Nothing, w.event = 0, unborn{}, false, c.event
 	start := len(out.Buf)
 	var err error
 	if c.Write != nil {

@@ -133,6 +133,16 @@ func (c *Call) ScriptText() []byte {
 	return c.Args[scriptText]
 }
 
+// ScriptSlot returns the slot in which a script may touch keys; one is false if these may be in any slot of the region.
+func (c *Call) ScriptSlot() (slot topology.Slot, one bool) {
+	flags, err := strconv.Atoi(string(c.Args[scriptFlags]))
+	places := appendScriptKeys(nil, c.Args)
+	if err != nil || ScriptFlags(flags)&ScriptCrossSlots != 0 || len(places) == 0 {
+		return 0, false
+	}
+	return topology.SlotOf(c.Args[places[0]]), true
+}
+
 // InnerCall is a call that a script has made.
 type InnerCall struct {
 	Row   *Command // the row that the script has named, nil if there is none

@@ -46,6 +46,8 @@ func (c *Command) settle() {
 	case c.How != HowNot:
 	case c.Read != nil:
 		c.How = HowRead
+	case c.Blocks != nil:
+		c.How = HowBlocking
 	case c.Write != nil:
 		c.How = HowWrite
 	case len(c.Sub) == 0:
@@ -92,7 +94,7 @@ func (t *CommandTable) Find(args [][]byte, out *Reply) *Command {
 
 // data is the table of this package's rows.
 var data = NewTable(slices.Concat(stringCommands, hashCommands, setCommands, listCommands, zsetCommands,
-	genericCommands, sortCommands, objectCommands)...)
+	blockingCommands, genericCommands, sortCommands, objectCommands)...)
 
 // Own lists the data commands that Redis does not have. They are subcommands of the server's container NEOKV. The
 // caller must not change them.

@@ -46,6 +46,7 @@ type machine struct {
 	writer  redis.Writer
 	args    [][]byte
 	texts   [][]byte // of the present entry's scripts
+	places  []int
 	claimed []*proposal
 	mine    bool // the present entry was proposed here
 	discard redis.Reply
@@ -292,7 +293,7 @@ func (m *machine) finish(err error) {
 	for i, c := range m.claimed {
 		c.applied = true
 		m.claimed[i] = nil
-		if c.err != nil {
+		if c.err != nil && (c.err != errCut || err == nil) {
 			m.proposer.finish(c, c.err)
 		} else {
 			m.proposer.finish(c, err)
@@ -337,7 +338,7 @@ func (m *machine) commit() error {
 			m.happened()
 		}
 		m.effects.Reset()
-		m.marks.effects = 0
+		m.marks.effects, m.marks.served = 0, 0
 	}
 	return nil
 }
@@ -549,10 +550,27 @@ func (m *machine) run(w *redis.Writer, h *entryHeader, units []byte, b *proposal
 			if err := m.call(w, row, &a); err != nil {
 				return err
 			}
+			if w.Nothing && row.Blocks != nil {
+				a.nothing()
+			}
 			calls++
 		}
-		if len(m.marks.all) > 0 {
-			m.touch()
+		if len(m.marks.all) == 0 {
+			continue
+		}
+		m.touch()
+		if m.marks.on == nil {
+			continue
+		}
+		cut, err := m.serve(w, b)
+		if err != nil {
+			return err
+		}
+		m.touch()
+		if cut && len(units) > 0 {
+			if units, reads = nil, nil; b != nil {
+				b.err = errCut
+			}
 		}
 	}
 	if len(reads) > 0 {

@@ -328,6 +328,9 @@ func (m *machine) publishChange(how BoundsChange) {
 	was := m.bounds.Load().Slots
 	m.watches.drop()
 	m.publish()
+	if !m.o.Mistakes.KeptWaiters {
+		m.proposer.dropWaiters(ErrBounds) // behind publish: from then on nobody comes into the table by the old bounds
+	}
 	m.epoch.Add(1)
 	m.lost(was) // now that reads which began before are thrown away
 	m.observeBounds(how)

@@ -17,7 +17,8 @@ import (
 
 // A Raft entry of a region is a header and the units to apply, in order:
 //
-//	format      u8   10; 11 with a trailer; 14 with a trailer that has marks; 15 with one that has scripts
+//	format      u8   10; 11 with a trailer; 14 with a trailer that has marks; 15 with one that has scripts; 16 with one
+//	                 whose marks have waiters
 //	term tag    u64  term in which the proposer believed to lead
 //	time        u64  proposer's time, Unix ms
 //	version     u64  base for the versions of new collections
@@ -35,16 +36,18 @@ import (
 //
 // The text of a script is not in its call. In its place the call has a uvarint: which of the entry's texts it is.
 //
-// In formats 11, 14 and 15 a trailer follows. It says what the proposer knew at the apply index base.
+// In formats 11 and 14 to 16 a trailer follows. It says what the proposer knew at the apply index base.
 //
-//	scripts          in format 15 alone: the interpreter (lua.Version) u8, the limits of each script (instructions, bytes
+//	scripts          in formats 15 and 16: the interpreter (lua.Version) u8, the limits of each script (instructions, bytes
 //	                 and calls) as uvarint, then the texts: each its length uvarint, and its bytes
 //	mark*            a watched key: flags u8, when it expires in Unix ms uvarint (with bit 2 alone), its length uvarint,
 //	                 and the key. Bit 0: it existed when the client began to watch it. Bit 1: it was changed meanwhile.
 //	                 Bit 2: it existed, and expires. The groups take their marks in turn
+//	waiter*          a mark, too: flags u8, and the call of a blocking pop that waits. Bit 3 is set. Bit 4: others wait for
+//	                 one of its keys that the entry does not have
 //	read set         what the commands look up: see redis.ReadSet
-//	scripts     u32  length of the scripts, in bytes; in format 15 alone
-//	marks       u32  length of the marks, in bytes; in formats 14 and 15
+//	scripts     u32  length of the scripts, in bytes; in formats 15 and 16
+//	marks       u32  length of the marks, in bytes; in formats 14 to 16
 //	base        u64
 //	size        u32  length of the read set, in bytes
 //
@@ -74,13 +77,14 @@ const (
 	trailerEntryFormat = 11
 	marksEntryFormat   = 14
 	scriptEntryFormat  = 15
+	waiterEntryFormat  = 16
 	entryHeaderBytes   = 1 + 8 + 8 + 8 + 4 + 8 + 8 + 4
 	trailerTail        = 8 + 4
 	marksTail          = 4 + trailerTail
 	scriptTail         = 4 + marksTail
 )
 
-var entryFormats = []byte{entryFormat, trailerEntryFormat, marksEntryFormat, scriptEntryFormat}
+var entryFormats = []byte{entryFormat, trailerEntryFormat, marksEntryFormat, scriptEntryFormat, waiterEntryFormat}
 
 // Writes reports whether an entry of a region's log does more than move the region's term tag and time, its bounds or
 // its membership. It is true for what is no entry of a region.
@@ -110,15 +114,17 @@ func (h *entryHeader) put(b []byte) {
 }
 
 // appendTrailer appends a trailer to an entry that has its header and units. scripts and marks have the lengths of these,
-// which are appended already.
-func appendTrailer(entry []byte, scripts, marks int, set []byte, base uint64) []byte {
+// which are appended already. waiters says that there are some among the marks.
+func appendTrailer(entry []byte, scripts, marks int, waiters bool, set []byte, base uint64) []byte {
 	entry[0] = trailerEntryFormat
 	entry = append(entry, set...)
 	if marks > 0 {
 		entry[0] = marksEntryFormat
 	}
-	if scripts > 0 {
-		entry[0] = scriptEntryFormat
+	if scripts > 0 || waiters {
+		if entry[0] = scriptEntryFormat; waiters {
+			entry[0] = waiterEntryFormat
+		}
 		entry = binary.BigEndian.AppendUint32(entry, uint32(scripts))
 	}
 	if marks > 0 || scripts > 0 {
@@ -152,7 +158,7 @@ func parseEntry(entry []byte) (h entryHeader, units []byte, err error) {
 		return h, units, nil
 	case marksEntryFormat:
 		least = marksTail
-	case scriptEntryFormat:
+	case scriptEntryFormat, waiterEntryFormat:
 		least = scriptTail
 	}
 	tail := len(units) - least
@@ -431,14 +437,20 @@ const (
 	markLive    = 1 // bits of the flags of a mark
 	markDirty   = 2
 	markExpires = 4
+	markWaits   = 8
+	markMore    = 16
 )
 
-// mark is a watched key as it travels in an entry.
+// mark is a watched key, or a waiter, as it travels in an entry.
 type mark struct {
 	key     []byte
 	live    bool   // the client may have seen it
 	dirty   bool   // it was changed since
 	expires uint64 // Unix time in ms, 0 for never; of a live key
+
+	row  *redis.Command // of a waiter's blocking pop; nil for a watched key
+	args [][]byte
+	more bool // others wait for one of its keys
 }
 
 // append appends a mark.
@@ -461,8 +473,32 @@ func (m *mark) append(dst []byte) []byte {
 // markBytes returns an upper bound of the bytes of a mark.
 func markBytes(key []byte) int { return 1 + binary.MaxVarintLen64 + binary.MaxVarintLen32 + len(key) }
 
-// parseMark reads the first mark of b and returns the bytes after it. The key aliases b.
+// appendWaiter appends the mark of a waiter.
+func appendWaiter(dst []byte, c *redis.Call, more bool) []byte {
+	flags := byte(markWaits)
+	if more {
+		flags |= markMore
+	}
+	return appendCall(append(dst, flags), c)
+}
+
+func parseWaiter(b []byte) (m mark, rest []byte, err error) {
+	m.more = b[0]&markMore != 0
+	if m.args, rest, err = parseCall(b[1:], nil); err != nil {
+		return m, nil, err
+	}
+	m.row = redis.Lookup(m.args[0])
+	if m.row == nil || m.row.Blocks == nil || !m.row.CheckArity(len(m.args)) {
+		return m, nil, fmt.Errorf("decode entry: %q waits, and is no blocking pop", m.args[0])
+	}
+	return m, rest, nil
+}
+
+// parseMark reads the first mark of b and returns the bytes after it. The mark aliases b.
 func parseMark(b []byte) (m mark, rest []byte, err error) {
+	if len(b) > 0 && b[0]&^markMore == markWaits {
+		return parseWaiter(b)
+	}
 	if len(b) == 0 || b[0] > markLive|markDirty|markExpires || b[0]&(markLive|markExpires) == markExpires {
 		return m, nil, errors.New("decode entry: bad flags of a mark")
 	}

@@ -1,6 +1,7 @@
 package region
 
 import (
+	"errors"
 	"fmt"
 
 	"neokv.dev/neokv/internal/redis"
@@ -29,12 +30,16 @@ type marks struct {
 	of      map[string][]int // the marks of a key
 	next    int              // the first mark of the next group
 	effects int              // how many of the effects have been looked at
+	on      map[string][]int // the waiters for a key
+	first   int              // the first waiter; the others follow
+	served  int              // how many of the effects serve has looked at
 }
 
 // mark begins an entry with marks. inside says that some of its units are applied already.
 func (m *machine) mark(encoded []byte, inside bool) (err error) {
 	k := &m.marks
 	k.of, k.effects = make(map[string][]int), len(m.effects.All)
+	k.served = k.effects
 	if !inside || m.o.Mistakes.LostMarks {
 		m.stage.Touched = m.stage.Touched[:0]
 	}
@@ -43,8 +48,29 @@ func (m *machine) mark(encoded []byte, inside bool) (err error) {
 		if x, encoded, err = parseMark(encoded); err != nil {
 			return err
 		}
-		k.of[string(x.key)] = append(k.of[string(x.key)], len(k.all))
+		switch {
+		case x.row != nil:
+			if k.on == nil {
+				k.on, k.first = make(map[string][]int), len(k.all)
+			}
+			m.places = x.row.AppendWaits(m.places[:0], x.args)
+			for _, place := range m.places {
+				key := string(x.args[place])
+				if of := k.on[key]; len(of) == 0 || of[len(of)-1] != len(k.all) { // it may name a key twice
+					k.on[key] = append(of, len(k.all))
+				}
+			}
+		case k.on != nil:
+			return errors.New("decode entry: a watched key behind a waiter")
+		default:
+			k.of[string(x.key)] = append(k.of[string(x.key)], len(k.all))
+		}
 		k.all = append(k.all, x)
+	}
+	if k.on != nil && inside && m.o.Mistakes.LostServed {
+		for i := k.first; i < 8*len(m.stage.Touched); i++ {
+			m.stage.Touched[i/8] &^= 1 << (i % 8)
+		}
 	}
 	m.writer.Effects = &m.effects
 	return nil
@@ -84,25 +110,102 @@ func (m *machine) touchKey(e *redis.Effect, of []int) {
 		if e.What == redis.Told || e.What != redis.Changed && !m.marks.all[i].live {
 			continue
 		}
-		for i/8 >= len(m.stage.Touched) {
-			m.stage.Touched = append(m.stage.Touched, 0)
-		}
-		m.stage.Touched[i/8] |= 1 << (i % 8)
+		m.setBit(i)
 	}
+}
+
+// bit reports whether a watched key is touched, or a waiter served.
+func (m *machine) bit(i int) bool {
+	return i/8 < len(m.stage.Touched) && m.stage.Touched[i/8]&(1<<(i%8)) != 0
+}
+
+func (m *machine) setBit(i int) {
+	for i/8 >= len(m.stage.Touched) {
+		m.stage.Touched = append(m.stage.Touched, 0)
+	}
+	m.stage.Touched[i/8] |= 1 << (i % 8)
+}
+
+// serve serves the waiters among the marks whose keys the present unit has filled: the keys in the order in which they
+// were filled, and the waiters for a key in their order. What serving fills, it serves, too. It reports whether the
+// entry has to end here, since others wait for a key that still has elements. b waits for the entry, nil if nobody
+// does.
+func (m *machine) serve(w *redis.Writer, b *proposal) (cut bool, err error) {
+	k := &m.marks
+	for ; k.served < len(m.effects.All); k.served++ {
+		e := m.effects.All[k.served]
+		if e.What != redis.Changed {
+			continue
+		}
+		if b != nil && b.short {
+			b.left = append(b.left, string(e.Key))
+		}
+		on := k.on[string(e.Key)]
+		for _, i := range on {
+			if m.bit(i) {
+				continue
+			}
+			x, out := &k.all[i], &m.discard
+			var run *redis.Run
+			if w.Seen, w.Published, m.effects.By = nil, nil, nil; b == nil {
+				out.Discard(keptReplyBytes)
+			} else {
+				run = b.waiters[i-k.first].p.Run
+				out, m.effects.By = &run.Out, run.By
+			}
+			served, err := w.Serve(x.row, x.args, e.Key, out)
+			if err != nil {
+				return false, err
+			}
+			if !served {
+				continue
+			}
+			m.setBit(i)
+			if run != nil {
+				run.Ends = append(run.Ends, len(out.Buf))
+			}
+		}
+		for _, i := range on {
+			x := &k.all[i]
+			if !x.more || !m.bit(i) {
+				continue
+			}
+			ready, err := w.Ready(x.row, e.Key)
+			if err != nil {
+				return false, err
+			}
+			if ready {
+				if cut = true; b != nil {
+					b.left = append(b.left, string(e.Key))
+				}
+				break
+			}
+		}
+	}
+	return cut, nil
+}
+
+// nothing takes back the null of a blocking pop that waits.
+func (a *answers) nothing() {
+	if a.b == nil || !a.b.parts[a.part].p.blocks() {
+		return
+	}
+	run := a.b.parts[a.part].p.Run
+	run.Out.Buf, run.Ends[len(run.Ends)-1] = run.Out.Buf[:0], 0
 }
 
 // unmarked takes the next group's marks, and reports whether the group has an effect: no unit of the entry before it
 // has changed one of the keys, and none has expired as of the entry that the client may have seen.
 func (m *machine) unmarked(w *redis.Writer, count int) (ok bool, err error) {
 	k := &m.marks
-	if count > len(k.all)-k.next {
-		return false, fmt.Errorf("decode entry: a group has %d marks, and %d are left", count, len(k.all)-k.next)
+	if all := len(k.all) - k.next; count > all || k.on != nil && k.next+count > k.first {
+		return false, fmt.Errorf("decode entry: a group has %d marks, and %d are left", count, all)
 	}
 	first := k.next
 	k.next += count
 	for i := first; i < k.next; i++ {
 		x := &k.all[i]
-		if x.dirty || i/8 < len(m.stage.Touched) && m.stage.Touched[i/8]&(1<<(i%8)) != 0 {
+		if x.dirty || m.bit(i) {
 			return false, nil
 		}
 		if x.live && w.Expired(x.expires) && !m.o.Mistakes.DeadMarks {

@@ -1,6 +1,7 @@
 package region
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -67,10 +68,19 @@ type Pending struct {
 	// replies into them.
 	Lost bool
 
-	next  int           // the first call that is in no proposal yet
-	alone bool          // it travels in an entry of its own
-	small bool          // it goes on with a change that has begun, so a full disk does not stop it
-	done  chan struct{} // capacity 1
+	// Since, of a run with a blocking pop as its only call, is when the command arrived. Such a run may wait: see
+	// Block.
+	Since time.Time
+	// Parked is valid after the first Wait of a run with Since: its keys have no elements, so it waits. Then, and only
+	// then, Wake is called when the second Wait would return. Wake must not block nor call the region.
+	Parked bool
+	Wake   func()
+
+	waiting waiting
+	next    int           // the first call that is in no proposal yet
+	alone   bool          // it travels in an entry of its own
+	small   bool          // it goes on with a change that has begun, so a full disk does not stop it
+	done    chan struct{} // capacity 1, and 2 for a blocking pop
 }
 
 // unit returns the calls of the run's next unit, the index of its group, -1 for none, how many marks it has, and an
@@ -121,9 +131,29 @@ func (p *Pending) WaitUnless(gone <-chan struct{}) bool {
 	}
 }
 
+// begin begins the run's way.
+func (p *Pending) begin() {
+	if p.done == nil {
+		values := 1
+		if p.blocks() {
+			values = 2
+		}
+		p.done = make(chan struct{}, values)
+	}
+	p.Err, p.Index, p.Lost, p.Parked, p.next = nil, 0, false, false, 0
+	p.Run.Dropped = p.Run.Dropped[:0]
+}
+
 func (p *Pending) finish(err error) {
 	p.Err = err
-	p.done <- struct{}{}
+	var wake func()
+	if p.Parked {
+		wake = p.Wake
+	}
+	p.done <- struct{}{} // the caller may use p again
+	if wake != nil {
+		wake()
+	}
 }
 
 // proposal is one Raft entry, from the moment that it gets its sequence until its outcome is known. Fields below
@@ -137,8 +167,15 @@ type proposal struct {
 	bounds    uint32   // version of the bounds by which all its runs go
 	tooLarge  error    // not nil if its only unit is too large for any entry
 	alone     bool     // no other proposal was open when it was formed
-	watches   []*Watch // of its transactions, in their order; with any the entry is exact
-	markBytes int      // a bound of the length of their marks
+	exact     bool     // no other proposal may be open: it has marks, or tries of blocking pops
+	watches   []*Watch // of its transactions, in their order; their marks make the entry exact, as do those of waiters
+	waiters   []stretch
+	waiting   []byte          // their marks
+	more      bool            // others wait for the keys of some of them
+	short     bool            // others wait for keys that its last unit may fill, and it has marks of none of them
+	tried     map[string]bool // the keys for which its blocking pops wait
+	markBytes int             // a bound of the length of the marks
+	markRoom  int             // how long they may be
 	scripts   scripts
 	term      uint64 // in which it was sent, 0 before that; guarded by the proposer's mutex
 	claimed   bool   // a goroutine has undertaken to finish it
@@ -151,6 +188,7 @@ type proposal struct {
 	applied bool
 	index   uint64 // of the entry, once it is applied
 	err     error
+	left    []string // keys that have elements, and waiters of whom it has no marks, perhaps
 
 	finished chan struct{} // capacity 1: gets a value when the outcome is known and the claimer has done its work
 	returned chan struct{} // capacity 1: gets a value when Raft's answer is not worth waiting for
@@ -169,6 +207,14 @@ type stretch struct {
 	answered bool // at its deadline, before the proposal was finished
 }
 
+// stretch returns the i-th of its parts and waiters.
+func (b *proposal) stretch(i int) *stretch {
+	if i < len(b.parts) {
+		return &b.parts[i]
+	}
+	return &b.waiters[i-len(b.parts)]
+}
+
 // recycle keeps a finished proposal for reuse. The caller holds mu.
 func (x *proposer) recycle(b *proposal) {
 	if cap(b.buf) > 4*int(x.o.Knobs.BatchMaxBytes) {
@@ -184,10 +230,12 @@ func (x *proposer) recycle(b *proposal) {
 	}
 	clear(b.args[:cap(b.args)])
 	clear(b.watches)
+	clear(b.waiters)
 	b.reads.Recycle()
 	b.scripts.reset()
 	*b = proposal{
-		buf: b.buf[:entryHeaderBytes], parts: b.parts[:0], watches: b.watches[:0], reads: b.reads, args: b.args,
+		buf: b.buf[:entryHeaderBytes], parts: b.parts[:0], watches: b.watches[:0], waiters: b.waiters[:0],
+		waiting: b.waiting[:0], reads: b.reads, args: b.args,
 		scripts: b.scripts, finished: b.finished, returned: b.returned,
 	}
 	x.free = append(x.free, b)
@@ -225,61 +273,109 @@ func (x *proposer) outrun(term uint64) {
 	}
 }
 
-// finish hands the outcome of a claimed proposal to its runs. A run that has calls left goes back to the front of the
-// queue, so that it is in the next proposal of this place; behind scripts it goes to the end, so that others have their
-// turn between scripts that take long. All runs of an exact entry that was applied too late go back to the front, in
-// their order: nothing of it has been applied. The caller must not touch the proposal afterwards.
+// finish hands the outcome of a claimed proposal to its runs and waiters. A run that has calls left goes back to the
+// front of the queue, so that it is in the next proposal of this place; behind scripts it goes to the end, so that
+// others have their turn between scripts that take long. All runs of an exact entry that was applied too late go back
+// to the front, in their order: nothing of it has been applied. The caller must not touch the proposal afterwards.
 func (x *proposer) finish(b *proposal, err error) {
 	b.err = err
 	x.mu.Lock()
 	delete(x.open, b.sequence) // from here on overdue does not find its runs
-	if len(b.watches) > 0 {
-		x.exact = false
-	}
-	x.mu.Unlock()
-	if err == ErrBase {
-		for _, part := range slices.Backward(b.parts) {
-			if !part.answered {
-				part.p.next = part.from
-				x.again(part.p, true)
+	switch {
+	case unknown(err):
+		x.doubt = max(x.doubt, b.sequence)
+		if b.more || b.short { // the entry may fill a key later, and nobody would tell those who were left out
+			for _, p := range x.waiters.drop() {
+				p.finish(ErrNotLeader)
 			}
 		}
-		b.finished <- struct{}{}
-		return
+	case err == nil && b.sequence > x.doubt:
+		x.doubt = 0
 	}
+	for _, w := range b.waiters {
+		if !w.answered {
+			w.p.Index = max(w.p.Index, b.index)
+			x.settle(w.p, err)
+		}
+	}
+	if x.o.Mistakes.LateParking && b.exact {
+		x.exact = false
+		x.mu.Unlock()
+		time.Sleep(time.Millisecond)
+		x.mu.Lock()
+	}
+	var again []*Pending
 	for _, part := range b.parts {
 		p := part.p
 		if part.answered {
 			continue
 		}
 		p.Index = max(p.Index, b.index)
-		if err != nil || p.next == len(p.Run.Calls) {
-			p.finish(err)
-			continue
+		ended := err == nil && p.next == len(p.Run.Calls)
+		switch {
+		case err == ErrBase:
+			p.next = part.from
+		case err == errCut: // the calls up to the unit that has filled a key have run
+			p.next = min(part.to, len(p.Run.Ends))
+			ended = p.next == len(p.Run.Calls)
 		}
-		x.again(p, len(b.scripts.bytes) == 0)
+		switch {
+		case ended && p.blocks():
+			if len(p.Run.Out.Buf) == 0 {
+				x.emptied(p)
+			}
+			x.settle(p, nil)
+		case ended:
+			p.finish(nil)
+		case err != nil && err != ErrBase && err != errCut:
+			p.finish(err)
+		default:
+			again = append(again, p)
+		}
 	}
+	x.again(again, err != nil || len(b.scripts.bytes) == 0)
+	x.fill(b.left)
+	if b.exact {
+		x.exact = false
+	}
+	x.mu.Unlock()
 	b.finished <- struct{}{}
 }
 
-// again puts a run that has calls left to the front of the queue, or to its end.
-func (x *proposer) again(p *Pending, front bool) {
-	x.mu.Lock()
-	serving, stopped := x.servingTerm.Load() != 0, x.stopped
-	if serving && !stopped {
-		if x.queue = append(x.queue, p); front {
-			copy(x.queue[1:], x.queue)
-			x.queue[0] = p
+// again puts runs that have calls left to the front of the queue, or to its end. The caller holds mu.
+func (x *proposer) again(all []*Pending, front bool) {
+	if len(all) == 0 {
+		return
+	}
+	serving := x.servingTerm.Load() != 0
+	kept := all[:0]
+	for _, p := range all {
+		switch {
+		case x.stopped:
+			p.finish(ErrStopped)
+		case !serving:
+			p.finish(ErrNotLeader)
+		case p.waiting.canceled:
+			p.finish(ErrCanceled)
+		default:
+			x.expect(p.Deadline)
+			kept = append(kept, p)
 		}
-		x.expect(p.Deadline)
 	}
-	x.mu.Unlock()
-	switch {
-	case stopped:
-		p.finish(ErrStopped)
-	case !serving:
-		p.finish(ErrNotLeader)
+	if front {
+		x.queue = append(kept, x.queue...)
+	} else {
+		x.queue = append(x.queue, kept...)
 	}
+}
+
+// unknown reports whether an outcome is an unknown one.
+func unknown(err error) bool {
+	if err == nil {
+		return false
+	}
+	var u *UnknownOutcome
+	return errors.As(err, &u)
 }
 
 // outcome turns Raft's answer into an error. It is called for a proposal that apply has not claimed.
@@ -341,8 +437,8 @@ func (x *proposer) overdue() {
 		return true
 	})
 	for _, b := range x.open {
-		for i := range b.parts {
-			part := &b.parts[i]
+		for i := range len(b.parts) + len(b.waiters) {
+			part := b.stretch(i)
 			if part.answered || !over(part.p) {
 				continue
 			}
@@ -362,6 +458,6 @@ func (x *proposer) overdue() {
 	}
 	x.mu.Unlock()
 	for _, p := range late {
-		p.done <- struct{}{}
+		p.finish(p.Err)
 	}
 }

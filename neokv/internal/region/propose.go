@@ -45,6 +45,9 @@ type proposer struct {
 	free     []*proposal
 	stopped  bool
 	exact    bool // an exact proposal is open: no other is formed
+	waiters  waiters
+	doubt    uint64 // sequence of the last proposal that may be applied later, though it is not open; 0 for none
+	places   []int  // scratch of fills
 
 	// wanted is how many runs must wait for the present gathering to end, 0 if there is none or it has ended. The
 	// goroutine that ends a gathering sends to gathered. The next gathering may begin before the waiter of the last one
@@ -70,11 +73,10 @@ func (r *Replica) Propose(p *Pending) { r.proposer.propose(p) }
 
 // propose is Replica.Propose.
 func (x *proposer) propose(p *Pending) {
-	if p.done == nil {
-		p.done = make(chan struct{}, 1)
+	p.begin()
+	if p.blocks() {
+		p.waiting = waiting{patience: time.Until(p.Deadline)}
 	}
-	p.Err, p.Index, p.Lost, p.next = nil, 0, false, 0
-	p.Run.Dropped = p.Run.Dropped[:0]
 	if x.o.Mistakes.SplitGroups {
 		p.splitGroups()
 	}
@@ -145,7 +147,8 @@ func (x *proposer) register(b *proposal) {
 // that go by others, and answers transactions whose watches are dirty. It returns nil if no run is left that may travel
 // now. The caller holds mu.
 //
-// A proposal with watches is exact. So it is formed while no other proposal is open, and no other is formed while it is.
+// A proposal with watches, with tries of blocking pops or with waiters is formed while no other proposal is open, and
+// no other is formed while it is.
 func (x *proposer) form() *proposal {
 	bounds, term := x.bounds.Load(), x.servingTerm.Load()
 	x.queue = slices.DeleteFunc(x.queue, func(p *Pending) bool {
@@ -159,6 +162,7 @@ func (x *proposer) form() *proposal {
 		}
 		return true
 	})
+	x.retry()
 	if len(x.queue) == 0 || x.exact && !x.o.Mistakes.AnyExact || x.mustWait(x.queue[0]) {
 		return nil
 	}
@@ -175,7 +179,10 @@ func (x *proposer) form() *proposal {
 		if len(b.buf)+len(b.scripts.bytes) > limit || b.tooLarge != nil { // a single large unit: no other run shares its fate
 			break
 		}
-		if taken > 0 && (p.alone || b.parts[0].p.alone || x.mustWait(p)) {
+		if taken > 0 && (p.alone || b.parts[0].p.alone || x.mustWait(p) || b.short) {
+			break
+		}
+		if len(x.waiters.filled) > 0 && !p.waiting.retried {
 			break
 		}
 		from := p.next
@@ -197,12 +204,18 @@ func (x *proposer) form() *proposal {
 				}
 			}
 			full = full || len(b.buf)+b.markBytes+bytes+len(b.scripts.bytes) > limit
-			full = full || x.o.Mistakes.SplitGroups && p.next > 0
+			full = full || b.short || x.o.Mistakes.SplitGroups && p.next > 0 || x.fillsTried(b, calls) ||
+				len(x.open) > 0 && !x.o.Mistakes.AnyExact && x.touchesWaiters(calls)
 			if full && (b.commands > 0 || len(b.parts) > 0) {
 				b.scripts.cut(texts, textBytes)
 				break
 			}
 			if b.tooLarge = tooLarge(calls, bytes+len(b.scripts.bytes)-textBytes); b.tooLarge == nil {
+				b.markRoom = maxEntryBytes - len(b.buf) - bytes - len(b.scripts.bytes) - maxWaiterBytes
+				x.fills(calls, func(l *line, n int) bool {
+					x.take(b, l, n)
+					return !b.short
+				})
 				if group < 0 {
 					b.buf = b.scripts.appendCall(b.buf, &calls[0])
 				} else {
@@ -229,6 +242,9 @@ func (x *proposer) form() *proposal {
 				b.markBytes += w.markBytes
 			}
 		}
+		if p.blocks() {
+			x.try(b, p, term)
+		}
 		if p.Deadline.After(b.deadline) {
 			b.deadline = p.Deadline
 		}
@@ -241,13 +257,32 @@ func (x *proposer) form() *proposal {
 	clear(x.queue[n:])
 	x.queue = x.queue[:n]
 	x.register(b)
-	x.exact = x.exact || len(b.watches) > 0
+	slices.SortFunc(b.waiters, func(a, b stretch) int { return a.p.compare(b.p) }) // one may wait for several keys
+	for i := range b.waiters {
+		p := b.waiters[i].p
+		p.Deadline, p.waiting.term = b.deadline, term
+		more := x.more(p)
+		b.more = b.more || more
+		b.waiting = appendWaiter(b.waiting, p.pop(), more)
+	}
+	b.exact = b.exact || len(b.watches)+len(b.waiters) > 0
+	x.exact = x.exact || b.exact
 	return b
 }
 
 // mustWait reports whether a run cannot be in the next proposal: that has to be exact, and another one is open.
 func (x *proposer) mustWait(p *Pending) bool {
-	return len(p.Watches) > 0 && len(x.open) > 0 && !x.o.Mistakes.AnyExact
+	if len(x.open) == 0 || x.o.Mistakes.AnyExact {
+		return false
+	}
+	if len(p.Watches) > 0 || p.blocks() {
+		return true
+	}
+	if x.waiters.count == 0 || p.next == len(p.Run.Calls) {
+		return false
+	}
+	calls, _, _, _ := p.unit()
+	return x.touchesWaiters(calls)
 }
 
 // send stamps a proposal and hands it to Raft. If it returns an error, the entry is in no log and never will be.
@@ -300,6 +335,7 @@ func (x *proposer) seal(b *proposal, term uint64) (ahead bool) {
 	for _, w := range b.watches {
 		b.buf = w.appendMarks(b.buf, w.dirtyIn(x.core, term))
 	}
+	b.buf = append(b.buf, b.waiting...)
 	marks := len(b.buf) - units
 	if f := x.o.Hooks.BeforePropose; f != nil {
 		f(x.o.Region.ID, term)
@@ -315,9 +351,9 @@ func (x *proposer) seal(b *proposal, term uint64) (ahead bool) {
 	h.put(b.buf)
 	switch scripts := len(b.scripts.bytes); {
 	case ahead:
-		b.buf = appendTrailer(b.buf, scripts, marks, b.reads.Bytes, base)
+		b.buf = appendTrailer(b.buf, scripts, marks, len(b.waiting) > 0, b.reads.Bytes, base)
 	case marks > 0 || scripts > 0:
-		b.buf = appendTrailer(b.buf, scripts, marks, nil, base)
+		b.buf = appendTrailer(b.buf, scripts, marks, len(b.waiting) > 0, nil, base)
 	}
 	return ahead
 }
@@ -493,10 +529,10 @@ func (x *proposer) replyEarly(b *proposal) {
 	x.finish(b, nil)
 }
 
-// rejectQueue answers the runs that are in no proposal.
+// rejectQueue answers the runs that are in no proposal, and the waiters.
 func (x *proposer) rejectQueue(err error) {
 	x.mu.Lock()
-	queue := x.queue
+	queue := append(x.queue, x.waiters.drop()...)
 	x.queue = nil
 	x.mu.Unlock()
 	for _, p := range queue {

@@ -39,6 +39,8 @@ var (
 	ErrNone = errors.New("there is none")
 	// ErrBase: an exact entry was not applied right behind its base. No caller sees it, since the runs are proposed again.
 	ErrBase = errors.New("other entries came before an exact one")
+	// errCut: an entry ended behind a unit that has filled a key, since clients wait for it of whom it had no marks.
+	errCut = errors.New("the entry ended before its last unit")
 )
 
 // UnknownOutcome is the error of a write that may or may not be applied, now or later.
@@ -125,6 +127,9 @@ type Mistakes struct {
 	LateTelling  bool // the Listener hears what has happened when the answers have left
 	DeafTracking bool // a tracked read does not wait for the Update under way, which tells nobody what it does
 	KeptTracking bool // the Listener is not told that the replica tells nothing more
+	KeptWaiters  bool // waiters outlive the bounds
+	LostServed   bool // as LostMarks, of the waiters alone
+	LateParking  bool // a waiter comes into the table some time after its try has found nothing
 	DeafWatch    bool // a watch does not wait for the Update under way, which tells nobody what it does
 }
 

@@ -49,7 +49,7 @@ func TestEntryRoundTrip(t *testing.T) {
 	}
 	if set := "\x00\x01\x04\x00"; rand.IntN(2) == 0 {
 		b = (&mark{key: []byte("k"), live: true, expires: 2}).append(b)
-		b = appendTrailer(b, 0, 4, []byte(set), 1<<40)
+		b = appendTrailer(b, 0, 4, false, []byte(set), 1<<40)
 		h.base, h.reads, h.marks = 1<<40, []byte(set), []byte("\x05\x02\x01k")
 	}
 	got, commands, err := parseEntry(b)
@@ -73,12 +73,12 @@ func TestEntryRoundTrip(t *testing.T) {
 func TestEntryRefusesGarbage(t *testing.T) {
 	for _, x := range []struct{ name, entry, want string }{
 		{"short", "\x0aabc", "decode entry: 4 bytes, want at least 49"},
-		{"format", string(append([]byte{16}, make([]byte, 60)...)),
-			"decode entry: format 16, want one of [10 11 14 15]"},
+		{"format", string(append([]byte{17}, make([]byte, 60)...)),
+			"decode entry: format 17, want one of [10 11 14 15 16]"},
 		{"an older one", string(append([]byte{9}, make([]byte, 60)...)),
-			"decode entry: format 9, want one of [10 11 14 15]"},
+			"decode entry: format 9, want one of [10 11 14 15 16]"},
 		{"an older one with marks", string(append([]byte{12}, make([]byte, 80)...)),
-			"decode entry: format 12, want one of [10 11 14 15]"},
+			"decode entry: format 12, want one of [10 11 14 15 16]"},
 		{"empty", "", "decode entry: 0 bytes, want at least 49"},
 		{"no bounds", string(append([]byte{10}, make([]byte, 46)...)), "decode entry: 47 bytes, want at least 49"},
 		{"no trailer", string(append([]byte{11}, make([]byte, 54)...)),
@@ -127,13 +127,15 @@ func TestWrites(t *testing.T) {
 func FuzzParseEntry(f *testing.F) {
 	c := call("SET", "key", "value")
 	f.Add(encode(c))
-	f.Add(appendTrailer(encode(c), 0, 0, []byte("\x01\x04\x03ab"), 7))
+	f.Add(appendTrailer(encode(c), 0, 0, false, []byte("\x01\x04\x03ab"), 7))
 	group := new(scripts).appendGroup(encode(c), redis.GroupExec, 1, []redis.Call{c, c})
-	f.Add(appendTrailer((&mark{key: []byte("k"), live: true, dirty: true, expires: 2}).append(group), 0, 4, nil, 7))
+	f.Add(appendTrailer((&mark{key: []byte("k"), live: true, dirty: true, expires: 2}).append(group), 0, 4, false, nil, 7))
+	waiter := appendWaiter(encode(c), &redis.Call{Args: words("blpop a b 0")}, true)
+	f.Add(appendTrailer(waiter, 0, len(waiter)-len(encode(c)), true, nil, 7))
 	var s scripts
 	s.limit(redis.DefaultScriptLimits)
 	script := s.appendCall(make([]byte, entryHeaderBytes), new(redis.NewScriptCall(0, []byte("return 1"), nil, words("0"))))
-	f.Add(appendTrailer(append(script, s.bytes...), len(s.bytes), 0, nil, 7))
+	f.Add(appendTrailer(append(script, s.bytes...), len(s.bytes), 0, false, nil, 7))
 	f.Add([]byte{1})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		h, rest, err := parseEntry(b)
@@ -160,7 +162,11 @@ func FuzzParseEntry(f *testing.F) {
 			if m, left, err = parseMark(left); err != nil {
 				return
 			}
-			if again := m.append(nil); len(again) > before-len(left) {
+			again := m.append(nil)
+			if m.row != nil {
+				again = appendWaiter(nil, &redis.Call{Args: m.args}, m.more)
+			}
+			if len(again) > before-len(left) {
 				t.Fatalf("a mark of %d bytes, %+v, comes back as %q", before-len(left), m, again)
 			}
 		}

@@ -50,7 +50,7 @@ func TestScriptsInEntries(t *testing.T) {
 	}
 	entry = s.appendGroup(entry, redis.GroupExec, 0, calls)
 	new(entryHeader).put(entry)
-	entry = appendTrailer(append(entry, s.bytes...), len(s.bytes), 0, nil, 7)
+	entry = appendTrailer(append(entry, s.bytes...), len(s.bytes), 0, false, nil, 7)
 	if len(entry) > len(long)+500 {
 		t.Errorf("an entry of %d bytes", len(entry))
 	}
@@ -101,7 +101,7 @@ func entryOfScripts(index uint64, limits redis.ScriptLimits, calls ...redis.Call
 	for i := range calls {
 		entry.Cmd = s.appendCall(entry.Cmd, &calls[i])
 	}
-	entry.Cmd = appendTrailer(append(entry.Cmd, s.bytes...), len(s.bytes), 0, nil, 0)
+	entry.Cmd = appendTrailer(append(entry.Cmd, s.bytes...), len(s.bytes), 0, false, nil, 0)
 	return entry
 }
 
@@ -158,7 +158,7 @@ func TestScriptsOfAGroup(t *testing.T) {
 		for range 20 {
 			units = s.appendCall(units, &script)
 		}
-		if _, err := r.machine.Update([]sm.Entry{entryOfUnits(1, units, nil, &s)}); err != nil || r.fs.Failed() != nil {
+		if _, err := r.machine.Update([]sm.Entry{entryOfUnits(1, units, nil, nil, &s)}); err != nil || r.fs.Failed() != nil {
 			t.Fatal(err, r.fs.Failed())
 		}
 		if ended := r.machine.writer.ScriptsEnded; ended < 8 || ended > 16 {

@@ -70,14 +70,29 @@ func stagedScript(random *rand.Rand) redis.Call {
 	return scriptCall(stagedScripts[random.IntN(len(stagedScripts))], rest...)
 }
 
-// entryOfUnits makes one log entry of units: calls, groups and marks. It is exact if it has marks.
-func entryOfUnits(index uint64, units, marks []byte, s *scripts) sm.Entry {
+// entryOfUnits makes one log entry of units: calls, groups, marks and waiters. It is exact if it has marks or waiters.
+func entryOfUnits(index uint64, units, marks, waiters []byte, s *scripts) sm.Entry {
 	entry := entryOf(index)
-	entry.Cmd = append(append(append(entry.Cmd, units...), s.bytes...), marks...)
-	if len(marks) > 0 || len(s.bytes) > 0 {
-		entry.Cmd = appendTrailer(entry.Cmd, len(s.bytes), len(marks), nil, index-1)
+	entry.Cmd = append(append(append(append(entry.Cmd, units...), s.bytes...), marks...), waiters...)
+	if n := len(marks) + len(waiters); n > 0 || len(s.bytes) > 0 {
+		entry.Cmd = appendTrailer(entry.Cmd, len(s.bytes), n, len(waiters) > 0, nil, index-1)
 	}
 	return entry
+}
+
+// stagedWaiters makes the marks of some waiters for lists and sorted sets that the units of stagedUnits may fill. Now
+// and then others wait behind them, so that the entry ends early.
+func stagedWaiters(random *rand.Rand) (waiters []byte) {
+	for range random.IntN(20) {
+		line := []string{
+			"blpop {foo}lX {foo}lY 0", "brpop {foo}lX 0", "blmove {foo}lX {foo}lY left right 0",
+			"blmpop 0 1 {foo}lX right count 2", "bzpopmin {foo}zX {foo}lY 0", "bzmpop 0 1 {foo}zX max",
+			"brpoplpush {foo}lX {foo}wY 0",
+		}[random.IntN(7)]
+		line = strings.NewReplacer("X", fmt.Sprint(random.IntN(4)), "Y", fmt.Sprint(random.IntN(4))).Replace(line)
+		waiters = appendWaiter(waiters, &redis.Call{Args: words(line)}, random.IntN(20) == 0)
+	}
+	return waiters
 }
 
 // stagedUnits makes some units: calls, scripts, and groups of them. Most groups have marks, of keys that units before
@@ -176,7 +191,7 @@ func stagedCall(random *rand.Rand) [][]byte {
 // there, often inside an entry. Both hold the same in the end, and no record of a stage is left. So does a replica that
 // got a snapshot from inside an entry.
 //
-// A replica that starts inside an entry without the bits of the marks ends with something else.
+// A replica that starts inside an entry without the bits of the marks, or those of the waiters, ends with something else.
 func TestStages(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a long test of one goroutine")
@@ -197,6 +212,9 @@ func TestStages(t *testing.T) {
 	if !found(Mistakes{LostMarks: true}) {
 		t.Errorf("seed %d: replicas that lose the bits of marks hold the same", seed)
 	}
+	if !found(Mistakes{LostServed: true}) {
+		t.Errorf("seed %d: replicas that lose which waiters are served hold the same", seed)
+	}
 	for _, m := range []redis.ScriptMistakes{{KeptWrites: true}, {Chance: true}, {Capacity: true}, {MapOrder: true}} {
 		if !found(Mistakes{Scripts: m}) {
 			t.Errorf("seed %d: replicas of which one has the mistake %+v hold the same", seed, m)
@@ -210,7 +228,7 @@ func checkStages(t *testing.T, seed uint64, enough int, mistakes Mistakes) error
 	var log []sm.Entry
 	for len(log) < 60 {
 		units, marks, scripts := stagedUnits(random, 1+random.IntN(30))
-		log = append(log, entryOfUnits(uint64(len(log)+1), units, marks, scripts))
+		log = append(log, entryOfUnits(uint64(len(log)+1), units, marks, stagedWaiters(random), scripts))
 	}
 	model := openStill(t, disk.Mem())
 	defer model.close(t)
@@ -299,7 +317,7 @@ func checkUnits(t *testing.T, seed uint64, grouped bool, mistakes Mistakes) erro
 			}
 			units = appendCall(units, &redis.Call{Args: words("hset {foo}h f v")})
 		}
-		log = append(log, entryOfUnits(uint64(len(log)+1), units, nil, new(scripts)))
+		log = append(log, entryOfUnits(uint64(len(log)+1), units, nil, nil, new(scripts)))
 	}
 	r := openStill(t, disk.Mem())
 	inside := 0

@@ -438,7 +438,7 @@ func TestMarks(t *testing.T) {
 		entry := entryOf(index)
 		entry.Cmd = append(append(entry.Cmd, units...), marks...)
 		if len(marks) > 0 {
-			entry.Cmd = appendTrailer(entry.Cmd, 0, len(marks), nil, base)
+			entry.Cmd = appendTrailer(entry.Cmd, 0, len(marks), false, nil, base)
 		}
 		if _, err := r.machine.Update([]sm.Entry{entry}); err != nil || r.fs.Failed() != nil {
 			t.Fatal(err, r.fs.Failed())

@@ -19,6 +19,8 @@ type caller interface {
 	received() int
 	// lost reports whether the client is gone. It may take a millisecond.
 	lost(now time.Time) bool
+	// wake tells the caller, which waits for the executor's pop, that the region is done with it.
+	wake()
 	// stop ends the caller after the replies so far.
 	stop()
 }

@@ -71,13 +71,17 @@ func runWait(c *conn, args [][]byte) {
 	if c.session.Inside() { // inside of a transaction nothing waits
 		until = time.Now()
 	}
-	defer c.blocked.Store(false)
+	ended := false // by CLIENT UNBLOCK
+	defer func() {
+		c.blocked.Store(false)
+		c.blocking.leave(ended)
+	}()
 	have := int64(0)
 	var regions []writtenRegion
 	for pause := waitPause; ; pause = min(2*pause, maxWaitPause) {
 		if regions = c.awaited(regions); len(regions) > 0 {
 			ctx, cancel := context.WithDeadline(c.ctx, until)
-			have = c.replicated(ctx, regions, want)
+			have = max(have, c.replicated(ctx, regions, want))
 			cancel()
 		}
 		now := time.Now()
@@ -90,15 +94,25 @@ func runWait(c *conn, args [][]byte) {
 		}
 		c.parkTracked()
 		c.blocked.Store(true)
+		c.blocking.enter()
 		next := now.Add(pause)
 		if until.Before(next) {
 			next = until
 		}
-		if !c.linger(next) {
+		end := c.linger(next, nil)
+		if end == byDisconnect {
+			c.closing = true
 			return
 		}
+		if ended = end == byUnblock; ended {
+			break
+		}
 	}
-	c.out.Int(have)
+	if ended && c.blocking.request().byError {
+		c.out.Error(errUnblocked)
+	} else {
+		c.out.Int(have)
+	}
 	c.since = time.Now() // the time spent waiting counts for no command
 }
 
@@ -175,7 +189,7 @@ func runDebug(c *conn, args [][]byte) {
 			seconds = 0 // as C's strtod
 		}
 		if seconds > 0 && c.out.flush() {
-			c.linger(after(int64(min(seconds*1000, math.MaxInt32))))
+			c.closing = c.linger(after(int64(min(seconds*1000, math.MaxInt32))), nil) == byDisconnect
 		}
 		c.out.OK()
 	default:

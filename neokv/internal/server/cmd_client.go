@@ -377,23 +377,6 @@ func (c *conn) onOff(arg []byte) (on, ok bool) {
 	return on, true
 }
 
-// runClientUnblock finds no client to unblock: only the end of its time ends a WAIT.
-func runClientUnblock(c *conn, args [][]byte) {
-	switch {
-	case len(args) > 4:
-		c.unknownUse(args)
-		return
-	case len(args) == 4 && !redis.IsOption(args[3], "timeout") && !redis.IsOption(args[3], "error"):
-		c.out.Error("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")
-		return
-	}
-	if _, ok := redis.ParseInt(args[2]); !ok {
-		c.out.Error(redis.ErrNotInteger)
-		return
-	}
-	c.out.Int(0)
-}
-
 // unknownUse is the error of a subcommand that has more arguments than any of its forms.
 func (c *conn) unknownUse(args [][]byte) {
 	c.out.Error("ERR unknown subcommand or wrong number of arguments for '" + oneLine(args[1]) + "'. Try " +

@@ -146,12 +146,15 @@ func (s *Server) setTimeout(value string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.clients {
+		c.blocking.mu.Lock()
 		switch {
+		case c.blocking.reads: // linger has a deadline of its own
 		case c.guests.Load() > 0: // it may have been woken: see invite
 			c.nc.SetReadDeadline(past)
 		case !c.mayIdle():
 			c.nc.SetReadDeadline(idleUntil(s.limits.timeout.Load()))
 		}
+		c.blocking.mu.Unlock()
 	}
 }
 

@@ -241,7 +241,8 @@ func (c *conn) loaded(cmd *command) {
 
 // inUnit reports whether a queued command is a call of the unit.
 func (cmd *command) inUnit() bool {
-	return cmd.how == redis.HowRead || cmd.how == redis.HowWrite || cmd.how == redis.HowEverywhere
+	return cmd.how == redis.HowRead || cmd.how == redis.HowWrite || cmd.how == redis.HowEverywhere ||
+		cmd.how == redis.HowBlocking
 }
 
 // unit is the calls of a transaction, as a task of the executor.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"os"
 	"sync/atomic"
 	"time"
 
@@ -30,6 +29,7 @@ type conn struct {
 	rd      requestReader
 	argv    [][]byte // arguments of the pipeline's commands, one behind the other
 	cmds    []command
+	at      int       // the command that runs, or waits
 	since   time.Time // since when the commands that run now could have run
 	out     outbox
 	closing bool // the connection ends after the replies so far
@@ -37,14 +37,19 @@ type conn struct {
 	trusted bool // see TakeTrusted
 	session session.Session
 	watched watched
+	flushed bool // while the present command has run, the replies before it have been sent
 	inside  insideScripts
 	subs    subscriptions
 	track   *tracker                        // nil if it tracks no keys
 	hosts   bool                            // guests are known
 	written map[topology.RegionID]lastWrite // its last write in each region that it wrote to
 
-	exec executor
-	eof  time.Time // when the client was seen to send no more
+	waits    int // bytes that a region holds for its blocking pop, about
+	exec     executor
+	blocking blocking
+	parked   time.Time // since when it waits for the executor's pop
+	ended    ending    // what has ended that
+	eof      time.Time // when the client was seen to send no more
 
 	ctx        context.Context // ends when the connection is killed
 	hangUp     context.CancelFunc
@@ -56,7 +61,7 @@ type conn struct {
 	guests     atomic.Int32            // connections that tell this one what they are to be told: CLIENT TRACKING REDIRECT
 	mute       atomic.Bool             // CLIENT REPLY OFF: it gets no lines
 	multi      atomic.Int64            // how many commands are queued, plus one; 0: it is in no transaction
-	blocked    atomic.Bool             // it waits for the end of a pause, or in WAIT
+	blocked    atomic.Bool             // it waits for the end of a pause, in WAIT, or in a blocking pop
 	held       atomic.Int64            // bytes that ClientMemory counts for it
 
 	// For CLIENT INFO and LIST.
@@ -130,33 +135,4 @@ func (c *conn) idleUntil() time.Time {
 		t = 0
 	}
 	return idleUntil(t)
-}
-
-// linger waits until the given time. It returns false when the connection ends first. The reader keeps the bytes that
-// the client sends meanwhile.
-func (c *conn) linger(until time.Time) bool {
-	c.limited = true
-	for c.rd.room() {
-		c.nc.SetReadDeadline(until)
-		n, err := c.rd.read()
-		c.s.stats.bytesIn.Add(uint64(n))
-		switch {
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			if !time.Now().Before(until) { // else CONFIG SET timeout has changed the deadline
-				return true
-			}
-		case err != nil:
-			c.closing = true
-			return false
-		}
-	}
-	t := time.NewTimer(time.Until(until))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-c.ctx.Done():
-		c.closing = true
-		return false
-	}
 }

@@ -69,6 +69,9 @@ type replica interface {
 	Await(p *region.Pending, gone <-chan struct{}) bool
 	Read(run *redis.Run, deadline time.Time) error
 	ReadFollowing(run *redis.Run, deadline time.Time) error
+	Block(*region.Pending)
+	Cancel(*region.Pending)
+	ID() topology.RegionID
 	Watch(keys [][]byte, version uint64, deadline time.Time) (*region.Watch, error)
 	Prepare()
 	Sampler() *schedule.SlotSampler
@@ -131,6 +134,7 @@ type executor struct {
 
 	scripting scripting
 	ahead     aheadScripts
+	pop       *pop // a blocking pop that waits; else nil
 
 	tap   schedule.SlotTap
 	timer *time.Timer

@@ -20,6 +20,7 @@ type command struct {
 	// rejected says that an error was the answer instead of running the command, or that nobody knows whether it ran.
 	rejected bool
 	executed bool // it was EXEC, and its reply has no part that is kept back
+	shown    bool // monitors have its line
 	args     [][]byte
 	script   *redis.Call // what a region runs of EVAL, once it is known
 	// Inside a transaction, and of a command that is refused on purpose:
@@ -51,16 +52,43 @@ func (e *executor) together(cmds []command) (n int) {
 	return n
 }
 
-// serve answers pipelines until the connection ends. The caller closes it.
-func (c *conn) serve() {
-	defer c.exec.close()
-	defer c.endMonitor()
-	defer c.unsubscribeAll()
-	defer c.endTracking()
-	defer c.exec.endTurn()
-	defer c.unwatch()
+// serve answers pipelines until the connection ends, and then returns true. The caller closes it. Where a blocking pop
+// waits, serve returns false, and the caller calls it again when await has returned.
+func (c *conn) serve() (ended bool) {
+	defer func() {
+		if ended {
+			c.giveBack()
+		}
+	}()
 	c.account()
-	for !c.closing && c.welcome() {
+	for resumes := c.exec.pop != nil; resumes || !c.closing; resumes = false {
+		if !resumes && !c.receive() {
+			return true
+		}
+		if c.run(); c.exec.pop != nil {
+			return false
+		}
+		if !c.out.flush() || !c.account() {
+			return true
+		}
+		c.out.settle()
+	}
+	return true
+}
+
+// giveBack gives back what the connection holds in the server and in regions.
+func (c *conn) giveBack() {
+	c.unwatch()
+	c.exec.endTurn()
+	c.endTracking()
+	c.unsubscribeAll()
+	c.endMonitor()
+	c.exec.close()
+}
+
+// receive waits for a pipeline. It returns false when the connection ends.
+func (c *conn) receive() bool {
+	for c.welcome() {
 		if !c.session.Plain() {
 			c.session.Keep()
 		}
@@ -71,23 +99,17 @@ func (c *conn) serve() {
 		}
 		n, err := c.rd.fill()
 		c.s.stats.bytesIn.Add(uint64(n))
-		if err != nil {
-			if c.guests.Load() > 0 != c.hosts && errors.Is(err, os.ErrDeadlineExceeded) {
-				continue
-			}
+		if err == nil {
+			c.exec.arrived = time.Now()
+			c.at, c.since = 0, c.exec.arrived
+			return c.take() && c.account()
+		}
+		if c.guests.Load() > 0 == c.hosts || !errors.Is(err, os.ErrDeadlineExceeded) {
 			c.refuse(err)
-			return
+			return false
 		}
-		c.exec.arrived = time.Now()
-		if !c.take() || !c.account() {
-			return
-		}
-		c.run()
-		if !c.out.flush() || !c.account() {
-			return
-		}
-		c.out.settle()
 	}
+	return false
 }
 
 // take makes a command of each complete one that the reader has. It returns false if clients may not hold that many
@@ -145,31 +167,23 @@ func (c *conn) classify(args [][]byte) command {
 	return cmd
 }
 
-// run runs the pipeline's commands.
+// run runs the pipeline's commands, from the one at c.at on. It returns early where the executor has a pop that waits.
 func (c *conn) run() {
-	c.since = c.exec.arrived
-	for i := 0; i < len(c.cmds) && !c.closing; {
-		if len(c.out.Buf) >= flushBytes {
-			if !c.out.flush() {
-				c.closing = true
-				return
-			}
-			c.since = time.Now()
+	for c.exec.pop != nil || c.at < len(c.cmds) && !c.closing {
+		start, n := 0, 1
+		if c.exec.pop != nil {
+			c.resume()
+		} else if start, n = c.begin(); n == 0 {
+			return
 		}
-		if p := c.s.pause.Load(); p != nil {
-			if !c.awaitUnpause(p, &c.cmds[i]) {
-				return
-			}
-			c.since = time.Now()
+		if c.exec.pop != nil {
+			return
 		}
-		start, n := len(c.out.Buf), 1
-		if c.session.Plain() {
-			n = c.runNext(c.cmds[i:])
-		} else {
-			n = c.step(c.cmds[i:])
+		if c.flushed {
+			start, c.flushed = 0, false
 		}
 		if !c.session.Plain() {
-			if c.session.Silent() && !c.cmds[i].executed {
+			if c.session.Silent() && !c.cmds[c.at].executed {
 				c.out.hush(start)
 			}
 			c.session.Ran()
@@ -181,9 +195,32 @@ func (c *conn) run() {
 		if c.out.Full {
 			c.overflow()
 		}
-		c.ran(c.cmds[i : i+n])
-		i += n
+		c.ran(c.cmds[c.at : c.at+n])
+		c.at += n
 	}
+}
+
+// begin runs the next command of the pipeline, or as many as run together. It returns how many, 0 when the connection
+// has ended, and where their replies begin. A blocking pop may have begun only.
+func (c *conn) begin() (start, n int) {
+	if len(c.out.Buf) >= flushBytes {
+		if !c.out.flush() {
+			c.closing = true
+			return 0, 0
+		}
+		c.since = time.Now()
+	}
+	if p := c.s.pause.Load(); p != nil {
+		if !c.awaitUnpause(p, &c.cmds[c.at]) {
+			return 0, 0
+		}
+		c.since = time.Now()
+	}
+	start = len(c.out.Buf)
+	if c.session.Plain() {
+		return start, c.runNext(c.cmds[c.at:])
+	}
+	return start, c.step(c.cmds[c.at:])
 }
 
 // runNext runs the next command of the pipeline, or as many as run together. It returns how many.
@@ -204,6 +241,9 @@ func (c *conn) runNext(cmds []command) (n int) {
 		c.exec.runWide(&cmds[0])
 		c.over(start)
 		c.answered(&cmds[0], start, true)
+	case how == redis.HowBlocking:
+		c.exec.work.Begin()
+		c.exec.runBlocking(&cmds[0])
 	default:
 		if cmds[0].is("multi") {
 			if n := c.fold(cmds); n > 0 {

@@ -385,6 +385,7 @@ func (x *scenario) wrote(r topology.RegionID, w lastWrite) {
 func (x *scenario) readOnly() bool          { return x.reads }
 func (x *scenario) received() int           { return x.bytes }
 func (x *scenario) lost(now time.Time) bool { return false }
+func (x *scenario) wake()                   {}
 
 func (x *scenario) stop() {
 	x.over = true
@@ -525,6 +526,10 @@ func (r fakeReplica) Propose(p *region.Pending) {
 		}
 	}()
 }
+
+func (r fakeReplica) Block(p *region.Pending)  { r.Propose(p) }
+func (r fakeReplica) Cancel(p *region.Pending) {}
+func (r fakeReplica) ID() topology.RegionID    { return r.id }
 
 func (r fakeReplica) Await(p *region.Pending, gone <-chan struct{}) bool {
 	r.x.mu.Lock()

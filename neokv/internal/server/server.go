@@ -113,6 +113,7 @@ type Mistakes struct {
 	RetryBackward bool // tries writes again in reverse order
 	LateInterest  bool // a connection is entered for the keys that it tracks when it has read them
 	EarlyTelling  bool // what a connection is told of the keys that it tracks comes before the replies
+	NewSince      bool // a blocking pop that is tried anew has just arrived
 	// FewPlaces is no mistake: it gives places in SCAN's cursors 4 bits, as if many keys had the same hash.
 	FewPlaces bool
 	// ForgetScans is no mistake: SCAN finds no place in Scans, as if these had been forgotten.
@@ -278,19 +279,31 @@ func (s *Server) take(nc net.Conn, trusted bool) {
 	s.wg.Add(1)
 	s.mu.Unlock()
 	s.stats.connections.Add(1)
-	go func() {
-		defer s.wg.Done()
-		c.serve()
-		c.killed.Store(true)
-		c.hangUp()
-		c.out.drop()
-		c.release()
-		s.mu.Lock()
-		delete(all, c.id)
-		s.mu.Unlock()
-		s.o.Sockets.give(socket)
-		nc.Close() // last: CLIENT LIST does not show a connection that its client has seen end, and its place is free
-	}()
+	go s.serve(c, all)
+}
+
+// serve serves a connection, which is one of all, from its beginning or from where it waits for a blocking pop. Each
+// time that it begins to wait another goroutine goes on: the stack of this one has grown to 8 KiB or more, and only the
+// collector would cut it, when it runs some day. So 10,000 blocked clients take 2 to 4 KiB of stack each.
+func (s *Server) serve(c *conn, all map[uint64]*conn) {
+	if c.exec.pop != nil {
+		c.await()
+	}
+	if !c.serve() {
+		go s.serve(c, all)
+		return
+	}
+	c.killed.Store(true)
+	c.hangUp()
+	c.out.drop()
+	c.release()
+	s.mu.Lock()
+	delete(all, c.id)
+	s.mu.Unlock()
+	_, socket := c.nc.(*clientConn).Conn.(*net.TCPConn)
+	s.o.Sockets.give(socket)
+	c.nc.Close() // last: CLIENT LIST does not show a connection that its client has seen end, and its place is free
+	s.wg.Done()
 }
 
 // connections yields the clients' connections and those of the process itself. The caller holds mu.

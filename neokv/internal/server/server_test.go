@@ -414,8 +414,10 @@ func TestEveryCommandHasOneFunction(t *testing.T) {
 			_, everywhere := row.Run.(wide)
 			flush := row.How == redis.HowEverywhere && row.Flags&redis.FlagWrite != 0
 			own := row.How == redis.HowOwn || row.How == redis.HowSession
+			writes := row.How == redis.HowWrite || row.How == redis.HowBlocking || flush
 			if run != own || everywhere != (row.How == redis.HowEverywhere) ||
-				(row.Read != nil) != (row.How == redis.HowRead) || (row.Write != nil) != (row.How == redis.HowWrite || flush) || row.Run != nil != (run || everywhere) {
+				(row.Read != nil) != (row.How == redis.HowRead) || (row.Write != nil) != writes ||
+				row.Run != nil != (run || everywhere) || (row.Blocks != nil) != (row.How == redis.HowBlocking) {
 				t.Errorf("%s runs as %d, by Read %v, Write %v, %T", row.FullName(), row.How, row.Read != nil,
 					row.Write != nil, row.Run)
 			}
