@@ -100,6 +100,9 @@ func (x scenario) draw(seed uint64, length time.Duration) scenario {
 		out.chats = 3
 	}
 	out.messages = rand.New(rand.NewPCG(seed, 54)).IntN(4) == 0
+	if rand.New(rand.NewPCG(seed, 55)).IntN(4) == 0 {
+		out.queues = 2
+	}
 	if r.IntN(4) == 0 && has(unsynced) {
 		out.faults = append(out.faults, faultOf(killMergedPhrase))
 		if r.IntN(2) == 0 { // else the syncs of other stores may make a merge durable, too

@@ -26,6 +26,9 @@ const (
 	// In the caches of clients; see caching.go.
 	staleCache evidence = "stale cache" // a value was changed before, and the client had not been told
 
+	// In queues; see queue.go.
+	forgotten evidence = "forgotten" // a client waits for an element beside one
+
 	// In the stores.
 	replicasDiffer evidence = "replicas differ" // they hold something else at the same apply index
 	logsDiffer     evidence = "logs differ"     // replicas made different things of the same entry, or ignored a term
@@ -40,7 +43,7 @@ const (
 
 // evidences are all kinds.
 var evidences = []evidence{
-	lostWrite, staleRead, doubled, outOfOrder, wrongEffect, wrongChat, wrongMessage, staleCache,
+	lostWrite, staleRead, doubled, outOfOrder, wrongEffect, wrongChat, wrongMessage, staleCache, forgotten,
 	replicasDiffer, logsDiffer, unreadable, lags, noAnswer, oddReply, storeFailed, boundsWrong, heldLong,
 }
 

@@ -31,6 +31,8 @@ var least = map[string]simStats{
 	"transactions": {Acknowledged: 1200, Kills: 20, Ends: 2, Cuts: 5, Transfers: 4, Compared: 15},
 	"scripts":      {Acknowledged: 9000, Transfers: 80, Compared: 70},
 
+	"queues": {Acknowledged: 1200, Kills: 10, Ends: 1, Cuts: 3, Transfers: 2, Compared: 15},
+
 	"chat": {Acknowledged: 1200, Kills: 20, Ends: 2, Cuts: 5, Transfers: 4, Compared: 15},
 
 	"messages": {Acknowledged: 400, Kills: 20, Ends: 2, Cuts: 5, Transfers: 4, Compared: 15},

@@ -269,6 +269,11 @@ func (s *sim) run(p plan, planted bool, d time.Duration) {
 	if p.caches > 0 {
 		clients.Go(func() { s.runCaching(p.caches) })
 	}
+	var jobs *jobQueues
+	var pushers, workers *sync.WaitGroup
+	if p.queues > 0 {
+		jobs, pushers, workers = s.runQueues(p.queues)
+	}
 	lanes.Go(func() {
 		for i := 1; s.sleep(5 * time.Second); i++ {
 			s.nextEpoch(i)
@@ -285,6 +290,10 @@ func (s *sim) run(p plan, planted bool, d time.Duration) {
 	s.heal()
 	s.fail(s.serves())
 	clients.Wait()
+	if jobs != nil {
+		pushers.Wait()
+		jobs.finish(p.queues, workers)
+	}
 	s.fail(s.atRest())
 	s.h.note("the end: all keys are read")
 	s.finalReads()

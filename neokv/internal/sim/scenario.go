@@ -39,6 +39,7 @@ type scenario struct {
 	proxy   int           // one in so many clients uses the proxy port; 0 for none
 	caches  int           // clients that cache what they read, beside the others; see caching.go
 	chats   int           // clients of a chat, beside the others; see chat.go
+	queues  int           // queues of jobs, with clients of their own; see queue.go
 
 	messages bool // publishers and subscribers, beside the others; see messages.go
 
@@ -198,6 +199,10 @@ func (s *scenario) add(phrase string) (err error) {
 		s.caches, err = strconv.Atoi(n)
 		return err
 	}
+	if n, ok := strings.CutSuffix(phrase, " queues"); ok {
+		s.queues, err = strconv.Atoi(n)
+		return err
+	}
 	if n, ok := strings.CutSuffix(phrase, " clients"); ok {
 		s.clients, err = strconv.Atoi(n)
 		return err
@@ -258,6 +263,9 @@ func (s scenario) String() string {
 	}
 	if s.caches > 0 {
 		clients = append(clients, fmt.Sprint(s.caches, " caching clients"))
+	}
+	if s.queues > 0 {
+		clients = append(clients, fmt.Sprint(s.queues, " queues"))
 	}
 	for _, o := range s.mix {
 		mix = append(mix, fmt.Sprint(o.name, " ", o.weight))

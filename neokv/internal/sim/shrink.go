@@ -124,6 +124,8 @@ func (x *shrinker) smallerLoad() {
 		func(s *scenario) { s.proxy = 0 },
 		func(s *scenario) { s.caches = 0 },
 		func(s *scenario) { s.caches = min(s.caches, 1) },
+		func(s *scenario) { s.queues = 0 },
+		func(s *scenario) { s.queues = min(s.queues, 1) },
 		func(s *scenario) { s.chats = 0 },
 		func(s *scenario) { s.chats = min(s.chats, 1) },
 		func(s *scenario) { s.messages = false },

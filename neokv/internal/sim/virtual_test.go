@@ -50,6 +50,9 @@ func TestVirtualTCP(t *testing.T) { runBatch(t, "tcp", 1, 40, *simVirtual) }
 // TestExpiriesVirtual runs seeds with keys that expire.
 func TestExpiriesVirtual(t *testing.T) { runBatch(t, "expiries", 1, 40, 15*time.Second) }
 
+// TestQueuesVirtual runs seeds with queues of jobs.
+func TestQueuesVirtual(t *testing.T) { runBatch(t, "queues", 1, 6, 10*time.Second) }
+
 // TestChatVirtual runs seeds with a chat.
 func TestChatVirtual(t *testing.T) { runBatch(t, "chat", 1, 20, *simVirtual) }
 
