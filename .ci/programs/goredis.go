@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,7 +31,7 @@ redis.call("SET", key, value)
 return value
 `)
 
-// goRedis is the examples of go-redis's documentation: TxPipelined, Watch, Script.
+// goRedis is the examples of go-redis's documentation: TxPipelined, Watch, Script, BLPop.
 func goRedis(ctx context.Context, addrs []string) error {
 	rdb := dial(addrs)
 	defer rdb.Close()
@@ -81,6 +82,24 @@ func goRedis(ctx context.Context, addrs []string) error {
 		if n, err := incrBy.Run(ctx, rdb, []string{"script_counter"}, 2).Int(); err != nil || n != want {
 			return fmt.Errorf("Script: %d, not %d: %v", n, want, err)
 		}
+	}
+
+	if err := rdb.BLPop(ctx, 100*time.Millisecond, "queue").Err(); err != redis.Nil {
+		return fmt.Errorf("BLPop of nothing: %v", err)
+	}
+	popped := make(chan error)
+	go func() {
+		got, err := rdb.BLPop(ctx, 0, "queue").Result()
+		if err == nil && !slices.Equal(got, []string{"queue", "message"}) {
+			err = fmt.Errorf("%q", got)
+		}
+		popped <- err
+	}()
+	if err := rdb.RPush(ctx, "queue", "message").Err(); err != nil {
+		return fmt.Errorf("RPush: %v", err)
+	}
+	if err := <-popped; err != nil {
+		return fmt.Errorf("BLPop: %v", err)
 	}
 	return nil
 }

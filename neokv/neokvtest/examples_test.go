@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -103,6 +104,64 @@ func TestTriesAgain(t *testing.T) {
 		}
 	}
 	cluster.Fail("SET", "", 0)
+}
+
+// work takes jobs from a queue into a list of the worker's own, does each and acknowledges it. What its predecessor has
+// left in the list comes first.
+func work(ctx context.Context, client redis.UniversalClient, queue, own string, do func(job string) error) error {
+	for {
+		job, err := client.LIndex(ctx, own, -1).Result()
+		if err == redis.Nil {
+			job, err = client.BLMove(ctx, queue, own, "RIGHT", "LEFT", time.Minute).Result()
+		}
+		if err == redis.Nil {
+			continue // no job in a minute
+		}
+		if err == nil {
+			err = do(job)
+		}
+		if err == nil {
+			err = client.LRem(ctx, own, 1, job).Err()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func TestWorkerCrash(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := neokvtest.Start(t)
+		client := cluster.Client()
+		ctx := t.Context()
+		crash := errors.New("crash")
+		ended := make(chan error)
+		var done []string
+		start := func(crashAt string) {
+			ended <- work(ctx, client, "{jobs}", "{jobs}:worker-1", func(job string) error {
+				if job == crashAt {
+					return crash
+				}
+				done = append(done, job)
+				return nil
+			})
+		}
+		go start("b")
+		synctest.Wait() // until the worker waits for its first job
+		client.LPush(ctx, "{jobs}", "a", "b")
+		if err := <-ended; err != crash {
+			t.Fatal(err)
+		}
+		if own := client.LRange(ctx, "{jobs}:worker-1", 0, -1).Val(); !slices.Equal(own, []string{"b"}) {
+			t.Errorf("behind the crash the worker's list has %q", own)
+		}
+		cluster.Fault(fmt.Sprint("kill ", cluster.Leader("{jobs}")))
+		client.LPush(ctx, "{jobs}", "c", "d")
+		go start("d")
+		if err := <-ended; err != crash || !slices.Equal(done, []string{"a", "b", "c"}) {
+			t.Errorf("the worker and its successor have done %q, %v", done, err)
+		}
+	})
 }
 
 func TestFromTheSameData(t *testing.T) {
