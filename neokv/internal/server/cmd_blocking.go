@@ -72,6 +72,7 @@ func (e *executor) tryPop() {
 			out.Proto, out.More, out.Room = e.out.Proto, e.out.More, freeRoom
 			x.replica.Block(x.try)
 			if !x.replica.Await(x.try, e.closing) {
+				x.replica.Cancel(x.try)
 				e.caller.stop()
 				e.pop = nil
 				return
