@@ -188,7 +188,7 @@ func (c *conn) run() {
 			}
 			c.session.Ran()
 			if c.track != nil {
-				c.endTracked(&c.cmds[i+n-1], start)
+				c.endTracked(&c.cmds[c.at+n-1], start)
 			}
 		}
 		c.exec.endTurn()
