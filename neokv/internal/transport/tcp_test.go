@@ -141,8 +141,8 @@ func TestCallsOverTCP(t *testing.T) {
 		t.Errorf("8 MiB: %d bytes, %v", len(answer), err)
 	}
 	if _, err := one.Call(ctx, 2,
-		make([]byte, 17<<20)); fmt.Sprint(err) != "call of store-2: frame of 17825792 bytes, want at most 16777216" {
-		t.Errorf("17 MiB: %v", err)
+		make([]byte, 257<<20)); fmt.Sprint(err) != "call of store-2: frame of 269484032 bytes, want at most 268435456" {
+		t.Errorf("257 MiB: %v", err)
 	}
 	// A store that starts again is found, though connections to its predecessor are kept.
 	network.NewEndpoint(transport.Options{Store: 2,
