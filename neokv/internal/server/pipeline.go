@@ -265,6 +265,8 @@ func (cmd *command) is(name string) bool {
 func (c *conn) step(cmds []command) (n int) {
 	c.out.begin()
 	c.noteSubscriptions()
+	c.out.top = len(c.out.Buf)
+	c.out.drain() // what was pushed before the client sent this comes before its reply
 	if c.track != nil {
 		cmds = cmds[:c.beginTracked(cmds)]
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"runtime"
 	"strings"
 	"testing"
@@ -203,4 +204,63 @@ func TestPatternsThatTakeLong(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 	})
+}
+
+// TestMessagesBeforeReplies: a client in RESP3 publishes by a connection that has subscribed, and by another one. Each
+// message comes when the reply to the one before has come, so the subscriber gets them in order.
+func TestMessagesBeforeReplies(t *testing.T) {
+	s, _ := start(t, Options{})
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go s.Serve(ln)
+	dial := func() net.Conn {
+		c, err := net.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	own, other := dial(), dial()
+	ask(t, own, "hello 3")
+	ask(t, own, "subscribe c")
+	messages := 20_000
+	if testing.Short() {
+		messages /= 4
+	}
+	replies, failed := make(chan bool, 1), make(chan error, 1)
+	go func() {
+		in := bufio.NewReader(own)
+		for next := 0; next < messages; {
+			got := readReply(t, in)
+			if got[0] == ':' {
+				replies <- true
+				continue
+			}
+			if want := fmt.Sprintf("%d\r\n", next); !strings.HasSuffix(got, "\n"+want) {
+				failed <- fmt.Errorf("got %q, want message %d", got, next)
+				return
+			}
+			next++
+		}
+		failed <- nil
+	}()
+	for i := range messages {
+		call := fmt.Sprint("publish c ", i)
+		if i%7 < 3 {
+			ask(t, other, call)
+			continue
+		}
+		fmt.Fprintf(own, "%s\r\n", call)
+		select {
+		case <-replies:
+		case err := <-failed:
+			t.Fatal(i, err)
+		}
+	}
+	if err := <-failed; err != nil { // the other connection has published the last one
+		t.Fatal(err)
+	}
 }

@@ -172,7 +172,7 @@ func readReply(t testing.TB, r *bufio.Reader) string {
 	case '%':
 		n *= 2
 		fallthrough
-	case '*', '~':
+	case '*', '~', '>':
 		for ; n > 0; n-- {
 			line += readReply(t, r)
 		}
