@@ -555,6 +555,19 @@ func (r *run) measure(ctx context.Context, s *results.Summary, length time.Durat
 		segments = slices.Insert(segments, 0, r.warmup(pace))
 	}
 	r.measured = observed{}
+	defer func() {
+		for _, g := range r.groups {
+			if g.subscribers != nil {
+				g.subscribers.close()
+				g.subscribers = nil
+			}
+		}
+	}()
+	for _, g := range r.groups {
+		if err := g.subscribe(ctx); err != nil {
+			return err
+		}
+	}
 	took, err := r.phase(ctx, (*worker).send, segments...)
 	r.following.Wait()
 	s.Seconds, s.Work, s.Events = took.Seconds(), r.measured.work, r.events(0)

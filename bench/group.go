@@ -19,9 +19,11 @@ type loadGroup struct {
 	src       *workloads.Source
 	histories *histories  // nil without Verify
 	feed      *replayFeed // nil unless the group sends a recording
-	workers   []*worker
-	spare     *tally        // empty, to be exchanged for that of a worker
-	handed    atomic.Uint64 // records of the load phase given to workers
+
+	subscribers *subscribers // nil unless somebody receives what the group publishes
+	workers     []*worker
+	spare       *tally        // empty, to be exchanged for that of a worker
+	handed      atomic.Uint64 // records of the load phase given to workers
 
 	// What the collector knows. second has what came since the last tick, span since the last interval, and total since
 	// the beginning of the segment; these have ledgers, too.
@@ -100,7 +102,9 @@ func (g *loadGroup) nextRecords(n int) (from, to uint64) {
 func (g *loadGroup) stats(seg *phaseSegment, seconds float64) results.GroupStats {
 	s := g.total.stats(seg.loads[g.number].ops, seconds)
 	s.Name, s.Ledger = g.o.Name, g.sum
-	g.leaveOut(&s)
+	if g.leaveOut(&s); g.subscribers != nil {
+		s.Messages, g.subscribers = g.subscribers.received(), nil
+	}
 	return s
 }
 

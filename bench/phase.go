@@ -159,6 +159,11 @@ func (r *run) begin(seg *phaseSegment) {
 	seg.over = make(chan struct{})
 	r.current.Store(seg)
 	if seg.name == results.PhaseRun {
+		for _, g := range r.groups {
+			if g.subscribers != nil {
+				g.subscribers.from.Store(int64(seg.start))
+			}
+		}
 		r.listen(seg.start)
 		r.following.Go(func() { r.follow(seg) })
 		if feed := r.groups[0].feed; feed != nil {

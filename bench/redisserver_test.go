@@ -73,7 +73,7 @@ func TestRealRedis(t *testing.T) {
 	for i, name := range workloads.Names() {
 		all = append(all, Options{
 			Groups: []GroupOptions{{Workload: name, Pipeline: []int{1, 16}[i%2]}},
-			Verify: name != "lock", // its scripts are not followed
+			Verify: name != "lock" && name != "pubsub", // of these there is nothing to read back
 		})
 	}
 	for i := 0; i < len(all); i += step {
@@ -110,6 +110,50 @@ func TestRealRedis(t *testing.T) {
 		}
 		if rec.Header.Target.Cluster || rec.Header.Target.Version == "" {
 			t.Errorf("target is said to be %+v", rec.Header.Target)
+		}
+	}
+}
+
+// TestSubscribers: the count of messages is that of a server that loses none, of one that closes subscribers, and of a
+// cluster with shard channels.
+func TestSubscribers(t *testing.T) {
+	run := func(addrs []string, workload string, rate Pace, during func()) (*results.Messages, results.Summary) {
+		o := Options{Groups: []GroupOptions{{Workload: workload, Clients: 4, Rate: rate}}, Targets: addrs,
+			Duration: time.Second, Warmup: 100 * time.Millisecond, Seed: 1}
+		if during != nil {
+			end := time.AfterFunc(500*time.Millisecond, during)
+			defer end.Stop()
+		}
+		s, _ := runFor(t, o)
+		m := s.Groups[0].Messages
+		if m == nil {
+			t.Fatal("no figures about messages")
+		}
+		if due := 10 * s.Groups[0].Total.Count; m.Due != due || m.Due == 0 || m.Received+m.Lost != due || m.Odd > 0 {
+			t.Errorf("%+v, want %d due", m, due)
+		}
+		return m, s
+	}
+	addr := startRedis(t)
+	if m, _ := run([]string{addr}, "pubsub", Pace{}, nil); m.Lost > 0 || m.Time.Censored > 0 || m.Time.P50.US <= 0 {
+		t.Errorf("%+v", m)
+	}
+	m, _ := run([]string{addr}, "pubsub", Steady(1000), func() { call(addr, "CLIENT", "KILL", "TYPE", "pubsub") })
+	if m.Lost == 0 || m.Received == 0 || m.Time.Censored != m.Lost {
+		t.Errorf("%+v of subscribers who were closed", m)
+	}
+	sharded := filepath.Join(t.TempDir(), "sharded.yaml")
+	w, err := workloads.Find("pubsub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.NewReplacer("SUBSCRIBE", "SSUBSCRIBE", "PUBLISH", "SPUBLISH").Replace(string(w.Text))
+	if err := os.WriteFile(sharded, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, workload := range []string{"pubsub", sharded} {
+		if m, s := run(startRedisCluster(t), workload, Pace{}, nil); m.Lost > 0 || len(s.Groups[0].Kinds) > 0 {
+			t.Errorf("%s: %+v, errors %v", workload, m, s.Groups[0].Kinds)
 		}
 	}
 }

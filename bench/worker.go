@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"neokv.dev/results"
 	"neokv.dev/workloads"
 )
 
@@ -44,6 +45,8 @@ type worker struct {
 	todo   []int32      // operations of the batch still to send
 	active []*loadConn  // connections that the current round uses, in the order of their first operation
 	kinds  map[string]string
+
+	published int64 // messages sent so far
 
 	segment *phaseSegment // in which it takes operations up
 	held    int64         // operations of the segment that it has taken up and that have not ended
@@ -87,6 +90,8 @@ type sentStep struct {
 	together int   // see workloads.RequestStep
 	watches  bool
 	script   []byte // see workloads.RequestStep; nil if the request has it
+	message  int    // arena[message:] is a message without its stamp; 0 for none
+	channel  int    // of the message, among those that have subscribers; -1 for another one
 	// How it was answered: when, with which number, and whether by null or an empty array. void is set if it had no
 	// effect, though its transaction was answered.
 	done       time.Duration
@@ -346,7 +351,16 @@ func (w *worker) append(planned time.Duration) {
 		w.steps = slices.Grow(w.steps, 1)[:len(w.steps)+1] // in place: a step is large
 		s := &w.steps[len(w.steps)-1]
 		s.Effect, s.from, s.to, s.slot, s.together, s.watches = x.Effect, from, len(w.arena), slot, x.Together, x.Watches
-		s.script, s.done, s.number, s.miss, s.void = x.Script, 0, 0, false, false
+		s.script, s.done, s.number, s.miss, s.void, s.message = x.Script, 0, 0, false, false, 0
+		if x.Message {
+			n := len(x.Args)
+			s.message, s.channel = len(w.arena)-len("\r\n")-len(x.Args[n-1]), -1
+			if subs := w.group.subscribers; subs != nil {
+				if channel, ok := subs.channels[string(x.Args[n-2])]; ok {
+					s.channel = channel
+				}
+			}
+		}
 	}
 	p.step, p.last = p.first, len(w.steps)
 	w.batch = append(w.batch, p)
@@ -401,6 +415,19 @@ func (w *worker) flush() {
 		}
 		if p.node = c.node; len(c.queue) == 0 {
 			w.active = append(w.active, c)
+		}
+		for i := p.step; i < w.behind(p.step); i++ {
+			if from := w.steps[i].message; from > 0 {
+				at := p.planned
+				switch {
+				case w.segment.name != results.PhaseRun:
+					at = 0 // it counts neither as published nor as received
+				case at < 0:
+					at = w.run.now()
+				}
+				w.published++
+				stamp(w.arena[from:], at, w.number, w.published)
+			}
 		}
 		if p.asking {
 			c.out = append(c.out, "*1\r\n$6\r\nASKING\r\n"...)
@@ -718,6 +745,11 @@ func (w *worker) count() {
 		switch p.failure {
 		case "":
 			t.add(p.op, service, response, p.miss)
+			for i := p.first; i < p.last; i++ {
+				if x := &w.steps[i]; x.message > 0 && x.channel >= 0 && !x.void && w.segment.name == results.PhaseRun {
+					w.group.subscribers.published[x.channel].Add(1)
+				}
+			}
 		case leftOpen:
 			t.leave(p.op, service, response)
 			continue // still held

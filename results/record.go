@@ -234,6 +234,21 @@ type GroupStats struct {
 	// waited until one was free, which their response times have in them.
 	Waited int64    `json:"waited,omitempty"`
 	Wait   *Latency `json:"wait,omitempty"`
+	// Messages says what subscribers got of what the group published, nil where nobody subscribed.
+	Messages *Messages `json:"messages,omitempty"`
+}
+
+// Messages says what became of messages, in the measured part. A message is due at each subscriber of its channel if its
+// PUBLISH was answered without error.
+type Messages struct {
+	Subscribers int   `json:"subscribers"`
+	Channels    int   `json:"channels"`
+	Due         int64 `json:"due"`
+	Received    int64 `json:"received"`
+	Lost        int64 `json:"lost,omitempty"` // not received a second after the end
+	Odd         int64 `json:"odd,omitempty"`  // came twice, or behind a later one of the same client
+	// Time is from the planned start of PUBLISH, in a closed loop from its send, to the receipt by a subscriber.
+	Time Latency `json:"time"`
 }
 
 // Ledger says where operations went. Of a whole run, Offered = OK + Errors + Unknown + Dropped + InFlight. Of an

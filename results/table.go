@@ -319,6 +319,13 @@ func (g *GroupSummary) Notes(open bool) []string {
 		add("all clients busy: %s of them waited until one was free, p50 %s, p99 %s, max %s", Count(g.Waited),
 			w.P50, w.P99, w.Max)
 	}
+	if m := g.Messages; m != nil {
+		add("messages: %s due at %s of %s = %s received + %s lost; %s twice or out of order", Count(m.Due),
+			Plural(int64(m.Subscribers), "subscriber"), Plural(int64(m.Channels), "channel"), Count(m.Received),
+			Count(m.Lost), Count(m.Odd))
+		add("from publish to receipt: p50 %s, p95 %s, p99 %s, p99.9 %s, max %s", m.Time.P50, m.Time.P95, m.Time.P99,
+			m.Time.P999, m.Time.Max)
+	}
 	for _, op := range g.Ops {
 		if op.Misses > 0 && !op.Reads {
 			add("%s: %s answered null or empty", op.Name, Count(op.Misses))

@@ -80,7 +80,7 @@ func (c *commandSpec) kindOf(of *CollectionType) OpKind {
 			return w.kind == wordLiteral && strings.EqualFold(string(w.text), text)
 		})
 	}
-	if knownCommands[c.name].reads || c.name == "watch" {
+	if knownCommands[c.name].reads || c.name == "watch" || c.says {
 		return Read
 	}
 	shape := c.shape()

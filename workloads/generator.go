@@ -353,6 +353,8 @@ func (g *Generator) command(r *Request, c *commandSpec, record uint64, absent bo
 			from := len(g.text)
 			g.text = appendNewMember(g.text, g.token)
 			g.since(from)
+		case wordMessage:
+			g.bytes(g.src.messages[:w.size.at(g.rng.Float64())])
 		case wordNext:
 			g.next(r, k, w, record)
 		case wordBack:
@@ -360,7 +362,7 @@ func (g *Generator) command(r *Request, c *commandSpec, record uint64, absent bo
 		}
 	}
 	x := &r.Steps[len(r.Steps)-1]
-	x.Watches, x.Script = c.name == "watch", c.script
+	x.Watches, x.Script, x.Message = c.name == "watch", c.script, c.says
 	g.end(r)
 }
 
@@ -452,7 +454,7 @@ func (g *Generator) reset(r *Request) {
 func (g *Generator) begin(r *Request, command []byte, does Effect) {
 	r.Steps = slices.Grow(r.Steps, 1)[:len(r.Steps)+1] // in place: a step is large
 	x := &r.Steps[len(r.Steps)-1]
-	x.Key, x.Effect, x.Together, x.Watches, x.Script = nil, does, 0, false, nil
+	x.Key, x.Effect, x.Together, x.Watches, x.Script, x.Message = nil, does, 0, false, nil, false
 	g.steps = append(g.steps, stepArgs{from: len(g.args), key: -1})
 	g.bytes(command)
 }

@@ -36,6 +36,8 @@ const (
 	maxCount   = 1e12      // records of a kind
 	maxElement = 1_000_000 // elements of a record
 	maxRoles   = 16        // parts of the clients
+
+	maxSubscribers = 100_000
 )
 
 // recordKind is a kind of records: how many there are, their keys, and what they hold.
@@ -83,6 +85,7 @@ type commandSpec struct {
 	scan   int    // its number among the commands that have a cursor
 	unit   int    // the transaction of the operation that has it, from 1 on; 0 for none
 	script []byte // the text that EVALSHA names, nil for none
+	says   bool   // it publishes a message that says by whom and when
 	line   int
 }
 
@@ -113,16 +116,17 @@ const (
 	wordNext
 	wordBack
 	wordToken
+	wordMessage
 )
 
 var wordNames = []string{"literal", "literal", "key", "keys", "keysvalues", "value", "member", "new", "score", "int",
-	"cursor", "next", "back", "token"}
+	"cursor", "next", "back", "token", "message"}
 
 func (k wordKind) String() string { return wordNames[k] }
 
 // placeholders are the words that a command may have in angle brackets.
 const placeholders = "<key>, <key 2>, <keys>, <keys-values>, <value>, <member>, <new>, <score>, <int SIZES>, " +
-	"<cursor>, <token>, <script NAME> behind EVALSHA, <next [key I] of SIZES within E>, <back [key I] of SIZES step E>, or expressions"
+	"<cursor>, <token>, <message SIZES> of PUBLISH, <script NAME> behind EVALSHA, <next [key I] of SIZES within E>, <back [key I] of SIZES step E>, or expressions"
 
 // workloadFile is a file while it is read.
 type workloadFile struct {
@@ -282,7 +286,7 @@ func (f *workloadFile) kinds() (names []string) {
 }
 
 func (f *workloadFile) workload(n *yaml.Node) {
-	fields := f.fields(n, "about", "storage", "scripts", "records", "mix")
+	fields := f.fields(n, "about", "storage", "scripts", "records", "subscribers", "mix")
 	f.readScripts(fields["scripts"])
 	f.w.Doc = strings.TrimSpace(f.text(fields["about"], "about"))
 	f.w.Storage = f.bool(fields["storage"], "storage", false)
@@ -322,7 +326,38 @@ func (f *workloadFile) workload(n *yaml.Node) {
 	if len(f.w.Ops) > 0 {
 		f.checkParts(fields["mix"])
 	}
+	f.subscribers(n, fields["subscribers"])
 	f.w.leave()
+}
+
+// subscribers reads who gets what the mix publishes.
+func (f *workloadFile) subscribers(file, n *yaml.Node) {
+	publishes := slices.ContainsFunc(f.w.Ops, func(op Op) bool {
+		return slices.ContainsFunc(op.steps, func(c *commandSpec) bool { return c.says })
+	})
+	if n == nil {
+		if publishes {
+			f.complain(file, "subscribers: missing, want who gets the messages")
+		}
+		return
+	}
+	fields := f.fields(n, "clients", "do")
+	s := &Subscribers{Clients: int(f.number(fields["clients"], "clients", 1, 1, maxSubscribers))}
+	words := strings.SplitN(f.text(fields["do"], "do"), " ", 2)
+	s.Command = words[0]
+	if name := strings.ToLower(s.Command); len(words) != 2 || name != "subscribe" && name != "ssubscribe" {
+		f.complain(n, "do: want SUBSCRIBE or SSUBSCRIBE with one channel, in which <n> is the number of the client")
+		return
+	}
+	f.names = nil
+	var err error
+	if s.channel, err = parseTemplate(words[1], exprScope{record: true}); err != nil {
+		f.complain(fields["do"], "do: %v", err)
+	}
+	if !publishes {
+		f.complain(n, "subscribers: no operation has a <message SIZES> for them")
+	}
+	f.w.Subscribers = s
 }
 
 func (f *workloadFile) readScripts(n *yaml.Node) {
@@ -631,6 +666,11 @@ func (f *workloadFile) command(n *yaml.Node, op *Op, on int, record expr) {
 	if !ofRecord {
 		c.kind = -1
 	}
+	if at := slices.IndexFunc(c.words, func(w word) bool { return w.kind == wordMessage }); at >= 0 {
+		if c.says = at == 1 && (c.name == "publish" || c.name == "spublish"); !c.says {
+			f.complain(n, "do: %s: want <message SIZES> only behind PUBLISH or SPUBLISH and a channel", text)
+		}
+	}
 	switch at := slices.IndexFunc(c.words, func(w word) bool { return w.kind == wordCursor }); {
 	case at < 0:
 	case c.name != "scan" && c.name != "hscan" && c.name != "sscan" && c.name != "zscan":
@@ -748,7 +788,7 @@ func (f *workloadFile) word(text string, on int) (word, error) {
 	name, rest, _ := strings.Cut(inside, " ")
 	kind := map[string]wordKind{"key": wordKey, "keys": wordKeys, "keys-values": wordKeysValues, "value": wordValue,
 		"member": wordMember, "new": wordNew, "score": wordScore, "int": wordInt, "cursor": wordCursor, "next": wordNext,
-		"back": wordBack, "token": wordToken}[name]
+		"back": wordBack, "token": wordToken, "message": wordMessage}[name]
 	if !isPlaceholder || !closed || strings.Contains(inside, "<") || kind == wordLiteral {
 		f.names = f.letOf(on)
 		t, err := parseTemplate(text, f.scope(false))
@@ -758,7 +798,7 @@ func (f *workloadFile) word(text string, on int) (word, error) {
 		return word{kind: wordTemplate, fill: t}, nil
 	}
 	w := word{kind: kind}
-	if on < 0 && kind != wordInt && kind != wordCursor && kind != wordToken {
+	if on < 0 && kind != wordInt && kind != wordCursor && kind != wordToken && kind != wordMessage {
 		return w, fmt.Errorf("%s: there is no kind of records", text)
 	}
 	var err error
@@ -774,6 +814,9 @@ func (f *workloadFile) word(text string, on int) (word, error) {
 		}
 	case wordInt:
 		w.size, err = parseSizes(rest, 0, 1<<40)
+		rest = ""
+	case wordMessage:
+		w.size, err = parseSizes(rest, StampBytes, maxValue)
 		rest = ""
 	case wordNext, wordBack:
 		by := map[wordKind]string{wordNext: " within ", wordBack: " step "}[kind]

@@ -34,9 +34,28 @@ type Workload struct {
 	// Storage says that reads are meant to reach the storage engine. A cache of records in front of it must be off.
 	Storage bool
 
+	// Subscribers get what the operations publish; nil for none.
+	Subscribers *Subscribers
+
 	kinds []*recordKind
 	scans int // commands with a cursor
 }
+
+// Subscribers are clients that receive messages.
+type Subscribers struct {
+	Clients int
+	Command string // SUBSCRIBE or SSUBSCRIBE
+
+	channel template
+}
+
+// Channel returns the channel of a subscriber, by its number from 0 on.
+func (s *Subscribers) Channel(number int) string {
+	return string(s.channel.append(nil, &exprValues{n: int64(number)}))
+}
+
+// StampBytes is how long the beginning of a message is that the sender fills in: by whom and when it was published.
+const StampBytes = 48
 
 // Op is one kind of operation: a command, or several that are sent one after the other, each when the one before is
 // answered.
@@ -190,6 +209,9 @@ type RequestStep struct {
 	Together int
 	// Watches says that the transaction that follows must go to the node that this command has gone to.
 	Watches bool
+	// Message says that the last argument is a message, whose first StampBytes the sender fills in. The one before is its
+	// channel.
+	Message bool
 	// Script is the text that the command names by its SHA1, as EVALSHA does; nil for none. It is the workload's own.
 	Script []byte
 }
@@ -229,6 +251,7 @@ type SourceOptions struct {
 type Source struct {
 	workload *Workload
 	o        SourceOptions
+	messages []byte // of which messages are the beginning; the sender fills in their stamps
 	kinds    []*kindSource
 	upTo     [][]float64 // cumulated shares, by the client's number modulo their count
 	loaded   uint64      // records to load, of all kinds
@@ -297,6 +320,15 @@ func NewSource(w *Workload, o SourceOptions) (*Source, error) {
 	for _, k := range s.kinds {
 		k.pool = pools[k.ratio]
 	}
+	longest := 0
+	for _, op := range w.Ops {
+		for _, c := range op.steps {
+			if c.says {
+				longest = max(longest, c.words[1].size.max())
+			}
+		}
+	}
+	s.messages = newPool(longest, 1, o.Seed)
 	for client := range uint64(w.roles()) {
 		s.upTo = append(s.upTo, w.cumulated(client))
 	}
@@ -419,8 +451,11 @@ func (s *Source) RequestBytes() int {
 	most := 1
 	of := func(c *commandSpec) int {
 		n := 0
+		if c.says {
+			n = c.words[1].size.max()
+		}
 		if c.kind < 0 {
-			return 64
+			return n + 64
 		}
 		k := s.kinds[c.kind]
 		value := 0
@@ -435,7 +470,7 @@ func (s *Source) RequestBytes() int {
 				n += len(k.keys) * value
 			case wordNext, wordBack:
 				n += w.size.max() * value
-			case wordInt, wordLiteral, wordToken:
+			case wordInt, wordLiteral, wordToken, wordMessage:
 			default:
 				n += value
 			}

@@ -620,7 +620,7 @@ mix:
   - {op: w, do: SET <key> <value>, absent: 0.5}
   - {op: t, do: SET <key> <valu>}
   - {op: i, do: PING, insert: true}
-`, "x.yaml:1: abut: unknown, want one of about, storage, scripts, records, mix\n" +
+`, "x.yaml:1: abut: unknown, want one of about, storage, scripts, records, subscribers, mix\n" +
 			"x.yaml:5: kind of records \"b\": there already\n" +
 			"x.yaml:3: type \"tree\": unknown, want one of string, counter, hash, list, set, zset\n" +
 			"x.yaml:3: key: template \"a<m>\": expression \"m\": name \"m\": unknown, want one of n, records\n" +
@@ -679,6 +679,22 @@ x.yaml:9: do: template "<script a>": expression "script a": 1:8: expected 'EOF',
 	want = strings.TrimSuffix(want, "\n")
 	if err == nil || err.Error() != want {
 		t.Errorf("transactions: %v;\nwant %s", err, want)
+	}
+	_, err = read("x", "x.yaml", strings.NewReader(`
+subscribers: {clients: 0, do: PSUBSCRIBE a}
+mix:
+  - {do: PUBLISH a <message 10>}
+  - {do: SET a <message 100>}`))
+	want = `x.yaml:4: do: <message 10>: ` + "\"10\"" + `: want 48 to 67108864
+x.yaml:5: do: SET a <message 100>: want <message SIZES> only behind PUBLISH or SPUBLISH and a channel
+x.yaml:2: clients: "0", want a number from 1 to 100000
+x.yaml:2: do: want SUBSCRIBE or SSUBSCRIBE with one channel, in which <n> is the number of the client`
+	if err == nil || err.Error() != want {
+		t.Errorf("subscribers: %v;\nwant %s", err, want)
+	}
+	_, err = read("x", "x.yaml", strings.NewReader("mix: [{do: PUBLISH a <message 50>}]"))
+	if want = "x.yaml:1: subscribers: missing, want who gets the messages"; err == nil || err.Error() != want {
+		t.Errorf("subscribers: %v;\nwant %s", err, want)
 	}
 	untracked, err := read("x", "x.yaml", strings.NewReader(`
 records: [{key: "a<n>"}, {kind: l, type: list, key: "l<n>"}, {kind: c, type: counter, key: "c<n>"}]
