@@ -352,15 +352,13 @@ func (c *conn) slim() {
 	c.argv = nil
 	c.out.Buf = nil
 	c.exec.shed()
-	c.rd.move(slimBuffer)
+	c.rd.slim()
 }
 
 // resume goes on with the executor's pop behind await.
 func (c *conn) resume() {
 	c.blocked.Store(false)
-	if len(c.rd.buf) < firstBuffer {
-		c.rd.move(firstBuffer)
-	}
+	c.rd.widen()
 	c.since = c.since.Add(time.Since(c.parked)) // the time spent waiting counts for no command
 	c.waits = 0
 	c.out.begin()

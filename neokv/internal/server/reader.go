@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"sync"
 
 	"github.com/tidwall/redcon"
 )
@@ -60,7 +61,36 @@ type requestReader struct {
 }
 
 func newReader(conn net.Conn, l *limits) requestReader {
-	return requestReader{conn: conn, limits: l, grow: (*requestReader).move, buf: make([]byte, firstBuffer), bulk: -1}
+	return requestReader{conn: conn, limits: l, grow: (*requestReader).move, buf: newFirstBuffer(), bulk: -1}
+}
+
+// firstBuffers has buffers that blocked connections have given back: they would be garbage, 4 KiB for each, until the
+// collector runs.
+var firstBuffers sync.Pool // of *[firstBuffer]byte
+
+func newFirstBuffer() []byte {
+	if b, _ := firstBuffers.Get().(*[firstBuffer]byte); b != nil {
+		return b[:]
+	}
+	return make([]byte, firstBuffer)
+}
+
+// slim gives the buffer back, which is empty, for a very small one. No arguments may be left that alias it.
+func (r *requestReader) slim() {
+	old := r.buf
+	if r.move(slimBuffer); cap(old) == firstBuffer {
+		firstBuffers.Put((*[firstBuffer]byte)(old[:firstBuffer]))
+	}
+}
+
+// widen gives a reader that has been slim a buffer of the usual size.
+func (r *requestReader) widen() {
+	if len(r.buf) < firstBuffer {
+		buf := newFirstBuffer()
+		copy(buf, r.buf[r.start:r.end])
+		r.buf = buf
+		r.shift()
+	}
 }
 
 // fill reads until at least one command is complete and returns how many bytes it has read. The caller must have taken
