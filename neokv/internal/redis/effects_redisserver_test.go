@@ -159,10 +159,34 @@ func TestEffectsAreRedis(t *testing.T) {
 		}
 		return rest
 	}
+	// pop makes a blocking pop, which may wait for 100 ms at the redis-server if there is nothing.
+	pop := func(name string) []string {
+		list := []string{"{t}list1", "{t}list2", "{t}nobody"}[g.IntN(3)]
+		zset := []string{"{t}zset1", "{t}zset2", "{t}nobody"}[g.IntN(3)]
+		switch name {
+		case "blmove":
+			return []string{name, list, "{t}list2", "left", "right", "0.001"}
+		case "brpoplpush":
+			return []string{name, list, "{t}list2", "0.001"}
+		case "blmpop":
+			return []string{name, "0.001", "1", list, "left"}
+		case "bzmpop":
+			return []string{name, "0.001", "1", zset, "min"}
+		case "bzpopmin", "bzpopmax":
+			return []string{name, zset, "0.001"}
+		}
+		return []string{name, list, "0.001"}
+	}
 	for i := 0; i < calls || i < 20*calls && len(unseen()) > 0; i++ {
 		all := fixed
 		if i > 0 {
 			all = g.Calls(true)
+		}
+		if i%20 == 10 {
+			rest := slices.DeleteFunc(unseen(), func(name string) bool { return Lookup([]byte(name)).Blocks == nil })
+			if len(rest) > 0 {
+				all = append(all, pop(rest[g.IntN(len(rest))]))
+			}
 		}
 		for _, words := range all {
 			var args [][]byte
