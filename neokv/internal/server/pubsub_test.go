@@ -45,7 +45,7 @@ func (x *talk) client(name string) *talker {
 				c.read <- b[:n]
 			}
 		}()
-		at, x.clients = len(x.clients), append(x.clients, c)
+		x.clients = append(x.clients, c)
 		slices.SortFunc(x.clients, func(a, b *talker) int { return strings.Compare(a.name, b.name) })
 		return c
 	}
