@@ -72,12 +72,8 @@ var mistakes = []mistake{
 		func(m *seam.Mistakes) { m.Server.LateInterest = true }},
 	{"tracking-kept", "clients that cache are not told that a leader tells nothing more",
 		func(m *seam.Mistakes) { m.Store.Region.KeptTracking = true }},
-	{"waiter-inexact", "an entry that serves waiters is applied whatever has been applied since it was made",
-		func(m *seam.Mistakes) { m.Store.Region.AnyExact = true }},
 	{"waiter-kept", "a client waits on at a region that has lost its slot",
 		func(m *seam.Mistakes) { m.Store.Region.KeptWaiters = true }},
-	{"waiter-late", "a client begins to wait only after the next entry has been made",
-		func(m *seam.Mistakes) { m.Store.Region.LateParking = true }},
 
 	{"script-kept", "what a script wrote stays when a limit ends it",
 		func(m *seam.Mistakes) { m.Store.Region.Scripts.KeptWrites = true }},
