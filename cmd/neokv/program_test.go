@@ -37,6 +37,44 @@ func program() {
 	select {}
 }
 
+// execClient uses the cluster that its environment names, in both ways, and copies its standard input to its output.
+// Its argument is a key.
+func execClient() int {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	one, err := redis.ParseURL(os.Getenv("REDIS_URL"))
+	if err != nil {
+		fmt.Println(err)
+		return statusInvalid
+	}
+	proxy := redis.NewClient(one)
+	defer proxy.Close()
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: strings.Split(os.Getenv("REDIS_CLUSTER_NODES"), ","), Password: os.Getenv("REDIS_PASSWORD"),
+	})
+	defer cluster.Close()
+	key := os.Args[2]
+	all := cluster.Pipeline() // to every store
+	for i := range 20 {
+		all.Set(ctx, fmt.Sprint(key, i), "there", 0)
+	}
+	all.Set(ctx, key, "there", 0)
+	_, err = all.Exec(ctx)
+	if err == nil {
+		var got string
+		if got, err = proxy.Get(ctx, key).Result(); got != "there" {
+			err = fmt.Errorf("GET %s = %q, %w", key, got, err)
+		}
+	}
+	if err != nil {
+		fmt.Println(err)
+		return statusFailed
+	}
+	fmt.Println(len(cluster.Options().Addrs), "stores")
+	io.Copy(os.Stdout, os.Stdin)
+	return statusDone
+}
+
 // started is the program, and the first line that it printed.
 type started struct {
 	*exec.Cmd
