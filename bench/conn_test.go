@@ -12,6 +12,7 @@ import (
 	"testing/iotest"
 	"time"
 
+	"neokv.dev/results"
 	"neokv.dev/workloads"
 )
 
@@ -170,7 +171,7 @@ func nullWorker(workload string, pipeline int, slots PipelineSlots) *worker {
 	r.addGroup(o)
 	r.resume()
 	w := r.groups[0].workers[0]
-	w.ops = w.group.workload.Ops
+	w.ops, w.segment = w.group.workload.Ops, &phaseSegment{name: results.PhaseRun}
 	c := &loadConn{epoch: r.epoch, timeout: time.Minute, silence: new(silence)}
 	reply := "+OK\r\n"
 	if workload == "incr" {

@@ -121,26 +121,16 @@ func TestSockets(t *testing.T) {
 	}
 }
 
-// TestRueidis: rueidis works through memory. With its cache, for which there is no tracking, it does not connect, and
-// says what to set.
+// TestRueidis: rueidis works through memory, with its cache.
 func TestRueidis(t *testing.T) {
 	c := neokvtest.Start(t)
-	o := rueidis.ClientOption{
+	client, err := rueidis.NewClient(rueidis.ClientOption{
 		InitAddress: c.Addrs(),
 		DialCtxFn: func(ctx context.Context, addr string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
 			return c.Dial(ctx, addr)
 		},
-	}
-	client, err := rueidis.NewClient(o)
-	if err == nil {
-		client.Close()
-	}
-	if !errors.Is(err, rueidis.ErrNoCache) || !strings.Contains(err.Error(), "DisableCache") ||
-		!strings.Contains(err.Error(), "CLIENT TRACKING ON is not supported") {
-		t.Errorf("with a cache: %v", err)
-	}
-	o.DisableCache = true
-	if client, err = rueidis.NewClient(o); err != nil {
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.Close()
@@ -152,6 +142,12 @@ func TestRueidis(t *testing.T) {
 		}
 		if got, err := client.Do(ctx, client.B().Get().Key(key).Build()).ToString(); err != nil || got != key {
 			t.Fatalf("%s = %q, %v", key, got, err)
+		}
+		for hit := range 2 {
+			got := client.DoCache(ctx, client.B().Get().Key(key).Cache(), time.Minute)
+			if text, err := got.ToString(); err != nil || text != key || got.IsCacheHit() != (hit == 1) {
+				t.Fatalf("%s, cached %v, is %q, %v", key, got.IsCacheHit(), text, err)
+			}
 		}
 	}
 }

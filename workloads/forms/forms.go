@@ -29,6 +29,8 @@ var Data = []string{
 	"SINTERCARD #e+ [LIMIT,n]", "SISMEMBER e m", "SMISMEMBER e m+", "SMOVE e e m", "SPOP e [n]", "SRANDMEMBER e n",
 	"SREM e m+", "SSCAN e 0 [MATCH,p] [COUNT,n]", "LINDEX l i", "LINSERT l BEFORE m v", "LMOVE l l LEFT RIGHT",
 	"LMPOP #l+ RIGHT [COUNT,n]", "LPOP l n", "LPOS l m [COUNT,n]", "LPUSH l v+", "LPUSH l m+", "LPUSHX l v+",
+	"BLMOVE l l LEFT RIGHT 0.01", "BLMPOP 0.01 #l+ RIGHT [COUNT,n]", "BLPOP l+ 0.01", "BRPOP l+ 0.01",
+	"BRPOPLPUSH l l 0.01", "BZMPOP 0.01 #z+ MIN [COUNT,n]", "BZPOPMAX z+ 0.01", "BZPOPMIN z+ 0.01",
 	"LRANGE l i i", "LREM l n m", "LSET l i v", "LTRIM l i i", "RPOP l n", "RPUSH l v+", "RPUSH l m+", "RPUSHX l v+",
 	"ZADD z c,m+", "ZCOUNT z b b", "ZDIFF #z+ [WITHSCORES]", "ZDIFFSTORE z #z+", "ZINCRBY z c m", "ZINTER #z+",
 	"ZINTERCARD #z+", "ZINTERSTORE z #z+", "ZLEXCOUNT z x x", "ZMPOP #z+ MIN [COUNT,n]", "ZMSCORE z m+",

@@ -569,6 +569,14 @@ del {t}list1; rpush {t}list1 a b a; rpop {t}list1 2
 del {t}list1; rpush {t}list1 a b a; lmpop 2 {t}list2 {t}list1 left count 2
 del {t}list1 {t}list2; rpush {t}list1 a b a; lmove {t}list1 {t}list2 left right
 del {t}list1 {t}list2; rpush {t}list1 a b a; rpoplpush {t}list1 {t}list2
+del {t}list1 {t}list2; rpush {t}list1 a b a; blpop {t}list2 {t}list1 0.01
+del {t}list1 {t}list2; rpush {t}list1 a b a; brpop {t}list2 {t}list1 0.01
+del {t}list1 {t}list2; rpush {t}list1 a b a; blmpop 0.01 2 {t}list2 {t}list1 left count 2
+del {t}list1 {t}list2; rpush {t}list1 a b a; blmove {t}list1 {t}list2 left right 0.01
+del {t}list1 {t}list2; rpush {t}list1 a b a; brpoplpush {t}list1 {t}list2 0.01
+del {t}zset1; zadd {t}zset1 1 a 2 b 3 c; bzpopmin {t}zset1 0.01
+del {t}zset1; zadd {t}zset1 1 a 2 b 3 c; bzpopmax {t}zset1 0.01
+del {t}zset1; zadd {t}zset1 1 a 2 b 3 c; bzmpop 0.01 1 {t}zset1 min count 2
 del {t}list1; rpush {t}list1 a; rpushx {t}list1 b; lpushx {t}list1 c; lpush {t}list1 d
 del {t}list1; rpush {t}list1 3 1 2; sort {t}list1 store {t}list2
 del {t}zset1; zadd {t}zset1 1 a 2 b 3 c; zincrby {t}zset1 5 a

@@ -126,7 +126,7 @@ func (c *conn) ran(cmds []command) {
 	if limit := c.s.slow.limit.Load(); limit >= 0 && took.Microseconds() >= limit {
 		c.s.slow.add(c, cmds, now, took)
 	}
-	if all := c.s.monitors.all.Load(); all != nil && !cmds[0].shown {
+	if all := c.s.monitors.all.Load(); all != nil && len(cmds) > 0 && !cmds[0].shown {
 		c.show(*all, cmds, now)
 	}
 	if scripts {

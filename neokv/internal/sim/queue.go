@@ -91,8 +91,8 @@ func (c *queueClient) close() {
 // call calls a command until it is answered, or its outcome is unknown, which is the error then. It gives up waiting
 // after a time, 0 for never.
 func (c *queueClient) call(wait time.Duration, args ...string) (string, error) {
-	for {
-		if c.q.over() {
+	for end := time.Now().Add(wait); ; {
+		if c.q.over() || wait > 0 && time.Now().After(end) { // a store that lost a region refuses it for ever
 			return "", errLate
 		}
 		if c.w == nil {
