@@ -172,6 +172,8 @@ func nullWorker(workload string, pipeline int, slots PipelineSlots) *worker {
 	r.resume()
 	w := r.groups[0].workers[0]
 	w.ops, w.segment = w.group.workload.Ops, &phaseSegment{name: results.PhaseRun}
+	w.rec.begin().segment = w.segment
+	w.rec.end()
 	c := &loadConn{epoch: r.epoch, timeout: time.Minute, silence: new(silence)}
 	reply := "+OK\r\n"
 	if workload == "incr" {
