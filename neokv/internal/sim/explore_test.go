@@ -3,7 +3,6 @@ package sim
 import (
 	"flag"
 	"math/rand/v2"
-	"strings"
 	"testing"
 	"time"
 )
@@ -21,9 +20,6 @@ func TestExplore(t *testing.T) {
 	end := time.Now().Add(*simExplore)
 	for i := rand.IntN(len(plans)); time.Now().Before(end); i++ {
 		p := plans[i%len(plans)]
-		if strings.HasPrefix(p.name, "caches") {
-			continue // see TestCachesVirtual
-		}
 		if p.drawn != nil && p.mistake.plant != nil { // the same as the one without
 			continue
 		}
