@@ -3,6 +3,7 @@ package main
 import (
 	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"testing"
 	"time"
 
@@ -17,26 +18,19 @@ func TestLimitHeap(t *testing.T) {
 	before := debug.SetMemoryLimit(-1)
 	stop := limitHeap(func(string) string { return "" }, neokv.Config{InMemory: true, Settings: &k})
 	const size = 64 << 20
-	// until waits for a limit that is near what is live and room; more may be live than the test holds.
-	until := func(least, most int64) (limit int64) {
-		for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
-			runtime.GC()
-			limit := debug.SetMemoryLimit(-1)
-			if limit >= least && limit < most {
-				return limit
-			}
-			if time.Now().After(end) {
-				t.Fatalf("the limit is %d, want %d to %d", limit, least, most)
-			}
+	held := make([]byte, size)
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) { // tests before this one may hold more
+		runtime.GC()
+		metrics.Read(live)
+		is, limit := int64(live[0].Value.Uint64()), debug.SetMemoryLimit(-1)
+		if is >= size && limit > is+room-1<<20 && limit < is+room+1<<20 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("with %d bytes live the limit is %d, want them and %d", is, limit, room)
 		}
 	}
-	for range 5 { // what earlier tests held goes now, or stays
-		runtime.GC()
-		time.Sleep(2 * heapTick)
-	}
-	without := until(room, room+8*size)
-	held := make([]byte, size)
-	until(without+size/2, without+2*size)
 	runtime.KeepAlive(held)
 	stop()
 	if got := debug.SetMemoryLimit(-1); got != before {
