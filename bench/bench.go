@@ -33,8 +33,8 @@ import (
 // Options says what to send where. The defaults of a load are those of the profile `default`. A caller gives everything
 // here, except where a comment says what a zero value stands for.
 type Options struct {
-	// Targets are addresses, host:port or unix:///path: some nodes of one Redis Cluster, or plain servers, over which the
-	// clients are spread. Bench asks them which of the two they are.
+	// Targets are addresses, host:port or unix:///path: some nodes of one Redis Cluster, or plain servers, over which
+	// the clients are spread. Bench asks them which of the two they are.
 	Targets []string
 	// Groups are the groups of clients that send at the same time, at least one.
 	Groups []GroupOptions

@@ -205,7 +205,8 @@ func Serves(ctx context.Context, addr string, login Login) error {
 	return nil
 }
 
-// servesSlots returns an error unless a node of a cluster knows that every slot is served, and by nodes that it has met.
+// servesSlots returns an error unless a node of a cluster knows that every slot is served, and by nodes that it has
+// met.
 func (t *target) servesSlots(ctx context.Context, addr string) error {
 	fields, err := t.fields(ctx, addr, "CLUSTER", "INFO")
 	if err != nil {

@@ -21,9 +21,9 @@ import (
 
 var cachesTime = flag.Duration("caches.time", 4*time.Second, "how long TestRueidisCaches lets each kind of client run")
 
-// TestRueidisCaches has clients of rueidis cache keys, while others write these, stores are killed and started again, and
-// regions are split. After each write that is acknowledged the clients come to see its value, though they may keep what
-// they have for an hour.
+// TestRueidisCaches has clients of rueidis cache keys, while others write these, stores are killed and started again,
+// and regions are split. After each write that is acknowledged the clients come to see its value, though they may keep
+// what they have for an hour.
 func TestRueidisCaches(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a long test")
@@ -143,8 +143,8 @@ func TestRueidisCaches(t *testing.T) {
 	}
 }
 
-// TestManyTrackedKeys: one client reads 100,000 keys. The table has no more of them than it may, by number and by memory,
-// and the client is told of those that are given up. When it has gone, nothing is left.
+// TestManyTrackedKeys: one client reads 100,000 keys. The table has no more of them than it may, by number and by
+// memory, and the client is told of those that are given up. When it has gone, nothing is left.
 func TestManyTrackedKeys(t *testing.T) {
 	const keys = 100_000
 	for _, most := range []int{20_000, 0} {

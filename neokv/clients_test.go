@@ -123,7 +123,8 @@ func TestAdvertised(t *testing.T) {
 		for _, question := range []string{"CLUSTER SLOTS", "CLUSTER SHARDS", "CLUSTER NODES"} {
 			text := rawReply(t, c.Addrs()[i], "AUTH s3cret\r\n"+question+"\r\nQUIT\r\n")
 			for j, direct := range c.Addrs() {
-				// Behind a ':' is a port, of an address or as an integer of RESP. Five digits alone may be in a node's id.
+				// Behind a ':' is a port, of an address or as an integer of RESP. Five digits alone may be in a node's
+				// id.
 				_, port, _ := net.SplitHostPort(direct)
 				if strings.Contains(text, ":"+port) || !strings.Contains(text, fmt.Sprint(":", first+j)) {
 					t.Errorf("%s of store %d: %q, want port %d in the place of %s", question, i+1, text, first+j, port)

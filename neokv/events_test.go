@@ -10,8 +10,8 @@ import (
 )
 
 // eventsOf has a client of each port subscribe to the events of keys, changes keys of all stores, and returns what the
-// client of the proxy port is told, which is at least so much, and whether those of the stores are told of no other keys
-// than the store's.
+// client of the proxy port is told, which is at least so much, and whether those of the stores are told of no other
+// keys than the store's.
 func eventsOf(t *testing.T, least int, mistakes seam.Mistakes) (proxy []string, local bool) {
 	s := small()
 	s.Redis.NotifyKeyspaceEvents = "KEAm"

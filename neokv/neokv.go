@@ -60,8 +60,8 @@ type Config struct {
 	Settings *settings.Settings
 	// Seed seeds every random choice that NeoKV makes; 0 picks a seed.
 	Seed uint64
-	// OnEvent, if not nil, is called with each ClusterEvent. It must not block, and may be called by several goroutines at
-	// once.
+	// OnEvent, if not nil, is called with each ClusterEvent. It must not block, and may be called by several goroutines
+	// at once.
 	OnEvent func(ClusterEvent)
 	// Progress, if not nil, is called once a second during a boot that takes longer, with what the boot waits for, and
 	// where the process has too few file descriptors, with the settings that Start has reduced.

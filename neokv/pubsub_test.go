@@ -250,8 +250,8 @@ func TestMessagesAtStandIn(t *testing.T) {
 
 var largeMessages = flag.Int("pubsub.bytes", 1<<20, "bytes of a message in TestLargeMessages")
 
-// TestLargeMessages: 512 large messages in one pipeline, and subscribers at all ports who read nothing. The publisher goes
-// on, the subscribers are closed by their limits, and the memory stays bounded all the time.
+// TestLargeMessages: 512 large messages in one pipeline, and subscribers at all ports who read nothing. The publisher
+// goes on, the subscribers are closed by their limits, and the memory stays bounded all the time.
 func TestLargeMessages(t *testing.T) {
 	c := start(t, Config{InMemory: true, NoSockets: true})
 	ports := append(slices.Clone(c.Addrs()), c.ProxyAddr())

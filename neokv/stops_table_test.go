@@ -33,8 +33,8 @@ const (
 	long = 200 * time.Millisecond
 	// aloneAtMost is how long -stops.all waits to see how long a read takes.
 	aloneAtMost = 2 * time.Second
-	// callBytes is how much the arguments of a call have, about. On a fast machine too few calls may be long: then there
-	// are more passes over the table, with twice as much each time.
+	// callBytes is how much the arguments of a call have, about. On a fast machine too few calls may be long: then
+	// there are more passes over the table, with twice as much each time.
 	callBytes, passes = 8 << 20, 4
 	// tries is how many calls of a form are made before none of them is long.
 	tries = 4

@@ -124,9 +124,9 @@ func (x *talk) hear(name string, count int) (all []string) {
 	}
 }
 
-// TestTrackingIsRedis has conversations of several connections with a redis-server and with a cluster: what each is told,
-// and the order of it and the replies on each connection. A line of the file names a connection and its commands, which
-// are one pipeline if several are separated by semicolons; or it says that the connection is killed.
+// TestTrackingIsRedis has conversations of several connections with a redis-server and with a cluster: what each is
+// told, and the order of it and the replies on each connection. A line of the file names a connection and its commands,
+// which are one pipeline if several are separated by semicolons; or it says that the connection is killed.
 func TestTrackingIsRedis(t *testing.T) {
 	skipInRaceBuild(t)
 	want := redisServer(t, false)

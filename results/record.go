@@ -238,8 +238,8 @@ type GroupStats struct {
 	Messages *Messages `json:"messages,omitempty"`
 }
 
-// Messages says what became of messages, in the measured part. A message is due at each subscriber of its channel if its
-// PUBLISH was answered without error.
+// Messages says what became of messages, in the measured part. A message is due at each subscriber of its channel if
+// its PUBLISH was answered without error.
 type Messages struct {
 	Subscribers int   `json:"subscribers"`
 	Channels    int   `json:"channels"`

@@ -204,13 +204,13 @@ type RequestStep struct {
 	Args [][]byte
 	Key  []byte // the first key, by which a cluster routes the command, or its transaction; nil if there is none
 	Effect
-	// Together counts the commands that are sent as one transaction, this one and those behind it. It is 0 for a command
-	// that is sent by itself, and for those behind the first one.
+	// Together counts the commands that are sent as one transaction, this one and those behind it. It is 0 for a
+	// command that is sent by itself, and for those behind the first one.
 	Together int
 	// Watches says that the transaction that follows must go to the node that this command has gone to.
 	Watches bool
-	// Message says that the last argument is a message, whose first StampBytes the sender fills in. The one before is its
-	// channel.
+	// Message says that the last argument is a message, whose first StampBytes the sender fills in. The one before is
+	// its channel.
 	Message bool
 	// Script is the text that the command names by its SHA1, as EVALSHA does; nil for none. It is the workload's own.
 	Script []byte

@@ -13,8 +13,8 @@ import (
 
 const manyMessages = 1000
 
-// inOrder says whether messages come in the order in which they were published. Clients of a cluster publish at any node, so
-// only those of shard channels do, also with a Redis Cluster.
+// inOrder says whether messages come in the order in which they were published. Clients of a cluster publish at any
+// node, so only those of shard channels do, also with a Redis Cluster.
 func inOrder(addrs []string, name string) bool { return len(addrs) == 1 || name[:2] == "SS" }
 
 // receipt checks what a subscriber gets.

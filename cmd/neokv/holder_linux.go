@@ -8,7 +8,8 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// holders says which processes listen on some ports, as far as that can be seen: "redis-server, pid 7, holds 7001, 7002".
+// holders says which processes listen on some ports, as far as that can be seen: "redis-server, pid 7, holds 7001,
+// 7002".
 func holders(ports []uint64) (all []string) {
 	proc, err := procfs.NewDefaultFS()
 	if err != nil {

@@ -52,8 +52,8 @@ const (
 	// over all keys, 50 clients, medians of five rounds in turn (ranges): SET 1.27x (0.84-1.57) and in pipelines of 16
 	// 1.09x (1.02-1.18), GET 1.14x (0.80-1.18) and 1.06x (0.85-1.38), INCR 0.96x (0.70-1.11) and 0.92x (0.82-1.10).
 	minProcs = 8
-	// gcPercent trades memory for fewer garbage collections. The Go heap has rows and, in a build without C, memtables and
-	// block caches, which the collector does not search; see limitHeap.
+	// gcPercent trades memory for fewer garbage collections. The Go heap has rows and, in a build without C, memtables
+	// and block caches, which the collector does not search; see limitHeap.
 	gcPercent = 400
 )
 

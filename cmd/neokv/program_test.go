@@ -20,8 +20,8 @@ import (
 // programEnv makes the test binary the program: neokv itself, or the one that hold is.
 const programEnv = "_NEOKV_TEST_PROGRAM"
 
-// program runs in place of the tests. "hold" is a neokv that takes its signals and does not stop, "client" what tests of
-// --exec run.
+// program runs in place of the tests. "hold" is a neokv that takes its signals and does not stop, "client" what tests
+// of --exec run.
 func program() {
 	switch os.Args[1] {
 	case "hold":

@@ -178,8 +178,8 @@ func drawClients(r *rand.Rand, o DrawOptions, f *Fault) {
 	}
 }
 
-// drawSplit draws the region and the slot apart. Which regions there are at that time is not known here: whoever carries
-// the schedule out splits the region that has the slot.
+// drawSplit draws the region and the slot apart. Which regions there are at that time is not known here: whoever
+// carries the schedule out splits the region that has the slot.
 func drawSplit(r *rand.Rand, o DrawOptions, f *Fault) {
 	f.Region = 1 + r.IntN(o.Regions)
 	if o.Slots != nil {

@@ -80,18 +80,19 @@ type Power struct {
 type Net struct {
 	// Cut lets nothing arrive. Calls get no answer, and chunks fail at once.
 	Cut bool `form:"cut" help:"nothing arrives"`
-	// Everything arrives Delay later, and up to Jitter more. The network draws the jitter for each batch of Raft messages,
-	// each request, each answer and each chunk. Raft messages stay in order all the same.
+	// Everything arrives Delay later, and up to Jitter more. The network draws the jitter for each batch of Raft
+	// messages, each request, each answer and each chunk. Raft messages stay in order all the same.
 	Delay  time.Duration `form:"delay=TIME" help:"everything arrives so much later, in order"`
 	Jitter time.Duration `form:"jitter=TIME" help:"and up to so much later than that"`
-	// Loss, Duplicate and Reorder are shares of the Raft messages, and together 1 at most. A message of the first is lost.
-	// One of the second arrives twice, once at its time and once up to 20 ms later. One of the third arrives up to 20 ms
-	// late, so that others overtake it.
+	// Loss, Duplicate and Reorder are shares of the Raft messages, and together 1 at most. A message of the first is
+	// lost. One of the second arrives twice, once at its time and once up to 20 ms later. One of the third arrives up
+	// to 20 ms late, so that others overtake it.
 	Loss      Portion `form:"loss=SHARE" help:"share of Raft messages that do not arrive"`
 	Duplicate Portion `form:"duplicate=SHARE" help:"share of Raft messages that arrive twice"`
 	Reorder   Portion `form:"reorder=SHARE" help:"share of Raft messages that others overtake"`
-	// Bandwidth is how many bytes per second the link carries, 0 for no limit. The stream of Raft messages, each snapshot
-	// and each call get equal parts of it, as connections would. So a snapshot delays a heartbeat by 10 ms at most.
+	// Bandwidth is how many bytes per second the link carries, 0 for no limit. The stream of Raft messages, each
+	// snapshot and each call get equal parts of it, as connections would. So a snapshot delays a heartbeat by 10 ms at
+	// most.
 	Bandwidth settings.Bytes `form:"bandwidth=BYTES" help:"bytes per second, 0B for no limit"`
 }
 
@@ -130,7 +131,8 @@ type Client struct {
 }
 
 // Refusal says which commands of clients a store answers with an error in place of running them. The zero value is
-// none. Commands of scripts, and those of Cluster.Do, run all the same. A command that MULTI would queue makes EXEC fail.
+// none. Commands of scripts, and those of Cluster.Do, run all the same. A command that MULTI would queue makes EXEC
+// fail.
 type Refusal struct {
 	Command string  // in capital letters, such as GET or CLIENT|LIST; empty for all
 	Share   Portion // of its calls; 0 ends the refusal

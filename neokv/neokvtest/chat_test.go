@@ -138,8 +138,8 @@ func testChat(t *testing.T, verbs []fault.Verb) {
 				c.WaitHealthy()
 				// A command that waits for a leader, or for its quorum, gets its answer within redis.leaderless_wait.
 				time.Sleep(2 * c.Settings().Redis.LeaderlessWait)
-				// A client of its own: go-redis does not see that idle connections in memory are broken, and those may be
-				// more than its tries.
+				// A client of its own: go-redis does not see that idle connections in memory are broken, and those may
+				// be more than its tries.
 				if err := x.Check(t.Context(), way.open(t, c)); err != nil {
 					t.Errorf("in the end: %v", err)
 				}

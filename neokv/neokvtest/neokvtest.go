@@ -247,7 +247,8 @@ func (c *TestCluster) Fault(text string) {
 
 // Fail lets a share of the calls of a command, such as GET or CLIENT|LIST, be answered with an error such as "LOADING
 // Redis is loading the dataset in memory" in place of running: 0.1 is one in ten, 0 ends it. "" is every command. Calls
-// of Do, and so the checks, are spared. It is the fault "fail all GET 10% LOADING ..." by its parts; "heal" ends it, too.
+// of Do, and so the checks, are spared. It is the fault "fail all GET 10% LOADING ..." by its parts; "heal" ends it,
+// too.
 func (c *TestCluster) Fail(command, text string, share fault.Portion) {
 	c.t.Helper()
 	f := fault.Fault{Verb: fault.Fail,

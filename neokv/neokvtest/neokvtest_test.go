@@ -176,7 +176,8 @@ func TestParallel(t *testing.T) {
 				t.Fatal(err)
 			}
 			c.Fault(fmt.Sprint("kill ", awaitLeader(t, c)))
-			// A read needs a new leader, which may take longer than the client's retries while 16 clusters share two cores.
+			// A read needs a new leader, which may take longer than the client's retries while 16 clusters share two
+			// cores.
 			for end := time.Now().Add(time.Minute); ; {
 				got, err := client.Get(ctx, "k").Int()
 				if err == nil && got == i {

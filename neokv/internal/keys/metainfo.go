@@ -132,8 +132,9 @@ type RegionState struct {
 	Legacy      bool // there may be legacy strings
 
 	// CollectedAt is the apply index of the last write of something else than a short string in redis_metadata: of a
-	// collection, a long string or a legacy string. It is 0 for none. CollectedIn has the SlotBit of every slot that may
-	// hold such a thing; it is 0 where CollectedAt is. A write that replaces a key there must look at the key first.
+	// collection, a long string or a legacy string. It is 0 for none. CollectedIn has the SlotBit of every slot that
+	// may hold such a thing; it is 0 where CollectedAt is. A write that replaces a key there must look at the key
+	// first.
 	CollectedAt uint64
 	CollectedIn uint64
 
@@ -155,8 +156,8 @@ const (
 	phaseCount
 )
 
-// RegionChange is a split or a merge that a region is part of. Only one can be open at a time. The zero value says that none
-// is.
+// RegionChange is a split or a merge that a region is part of. Only one can be open at a time. The zero value says that
+// none is.
 type RegionChange struct {
 	Kind  ChangeKind
 	Other topology.RegionID // the child, or the neighbour; 0 while a split has no child yet
@@ -287,8 +288,8 @@ func AppendStage(dst []byte, region topology.RegionID) []byte {
 type Stage struct {
 	Index uint64 // of the entry
 	Units uint64 // how many of its units are applied
-	// Touched has a bit for each mark of the entry: bit n%8 of byte n/8 is set if one of these units has changed the key
-	// of mark n. It is as long as its last set bit needs.
+	// Touched has a bit for each mark of the entry: bit n%8 of byte n/8 is set if one of these units has changed the
+	// key of mark n. It is as long as its last set bit needs.
 	Touched []byte
 	Choice  []byte // the state of its random choices, see redis.Writer.AppendChoice
 }
@@ -333,9 +334,9 @@ func ParseReplicaKey(key []byte) (topology.RegionID, error) {
 	return topology.RegionID(I64(key[2:])), nil
 }
 
-// ReplicaRecord says that the store holds a replica of a region, and where the others were when it was made. The store starts
-// the replicas of which it has such a record. It is made in one batch with the replica's region state, and goes when the
-// region is absorbed by another one.
+// ReplicaRecord says that the store holds a replica of a region, and where the others were when it was made. The store
+// starts the replicas of which it has such a record. It is made in one batch with the replica's region state, and goes
+// when the region is absorbed by another one.
 //
 //	[format u8 = 1][replica u64][joins u8][peers u16] then per peer [store u32][replica u64]
 type ReplicaRecord struct {

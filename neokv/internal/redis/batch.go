@@ -21,8 +21,8 @@ type batchOperation struct {
 	name string
 	args int // the name included
 	run  func(*Writer, [][]byte, *Reply) error
-	// check, if it is not nil, reports whether run will not reply an error. If run would, check appends the error of the
-	// batch.
+	// check, if it is not nil, reports whether run will not reply an error. If run would, check appends the error of
+	// the batch.
 	check func(*Writer, [][]byte, *Reply) bool
 	blind bool // it looks a record up no more often than SET does
 	// restores says that it stores a short string again that is not among its arguments, with another expire time.

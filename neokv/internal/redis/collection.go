@@ -44,8 +44,8 @@ var (
 	_ source = (*writtenSource)(nil)
 )
 
-// writtenSource is a Writer as a source. Before a caller goes over records or the counts of sorted sets, it writes those
-// that the Writer has kept back to the batch.
+// writtenSource is a Writer as a source. Before a caller goes over records or the counts of sorted sets, it writes
+// those that the Writer has kept back to the batch.
 type writtenSource Writer
 
 func (x *writtenSource) Get(key []byte) (value []byte, ok bool, err error) {

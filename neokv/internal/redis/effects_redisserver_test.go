@@ -113,8 +113,8 @@ func (e *Effects) told() (all []string) {
 }
 
 // TestEffectsAreRedis makes random calls of all rows on a region and on a redis-server, where other connections watch
-// the keys that a call names: what the region calls an effect is what they see. A subscriber to keyspace notifications is
-// told the same events of the same keys, in the same order.
+// the keys that a call names: what the region calls an effect is what they see. A subscriber to keyspace notifications
+// is told the same events of the same keys, in the same order.
 func TestEffectsAreRedis(t *testing.T) {
 	addr := redistest.RedisServer(t, "--databases", "1", "--notify-keyspace-events", "KAnm")
 	seed := *effectSeed

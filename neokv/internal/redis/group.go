@@ -19,8 +19,8 @@ const GroupExec GroupKind = 1
 // Drop says that a group of a run had no effect. Its calls have empty replies.
 type Drop struct {
 	Group int // its index in Run.Groups
-	// Error is the reply, the line without the leading '-'. It is empty if a watched key has been changed: then the reply
-	// is a null.
+	// Error is the reply, the line without the leading '-'. It is empty if a watched key has been changed: then the
+	// reply is a null.
 	Error string
 }
 

@@ -93,8 +93,8 @@ type subsequence struct {
 	a, b   []byte
 	length int
 	work   *engine.Work
-	// swapped says that b is the longer string. The table of prefixes has a row for each byte of the longer one, so that
-	// a row takes little memory and time.
+	// swapped says that b is the longer string. The table of prefixes has a row for each byte of the longer one, so
+	// that a row takes little memory and time.
 	swapped bool
 	// shorten has a bit for every pair of prefixes, row by row: whether to leave out the last byte of the longer string
 	// rather than that of the shorter one.

@@ -203,8 +203,8 @@ type Run struct {
 	// Limit, if it is not 0, ends a run of reads early: no call begins when the replies have that many bytes.
 	Limit int
 	Ends  []int // end of each call's reply within Out.Buf
-	// Work, if it is not nil, counts what reads do, so that the caller can end one. Within says that they are parts of one
-	// call, which has begun; else each is a call of its own.
+	// Work, if it is not nil, counts what reads do, so that the caller can end one. Within says that they are parts of
+	// one call, which has begun; else each is a call of its own.
 	Work   *engine.Work
 	Within bool
 	// ScriptLimits are those of the scripts among the calls.
@@ -313,8 +313,8 @@ type Writer struct {
 	Effects *Effects
 	// Changes rises with each key that has come or gone, or may have come, while the Writer exists.
 	Changes uint64
-	// ScriptLimits are those of the entry's scripts. Log, if it is not nil, gets what they log, at a level from debug, 0, to
-	// warning, 3.
+	// ScriptLimits are those of the entry's scripts. Log, if it is not nil, gets what they log, at a level from debug,
+	// 0, to warning, 3.
 	ScriptLimits   ScriptLimits
 	ScriptMistakes ScriptMistakes
 	Log            func(level int, text string)
@@ -324,8 +324,8 @@ type Writer struct {
 	Published func(Publication)
 	// ScriptsEnded counts the scripts that a limit has ended.
 	ScriptsEnded uint64
-	// Choices, if it is not nil, seeds the random choices of reads. Then no choice of a write depends on what is read. The
-	// reads of a script need it to be nil: what they choose may be written.
+	// Choices, if it is not nil, seeds the random choices of reads. Then no choice of a write depends on what is read.
+	// The reads of a script need it to be nil: what they choose may be written.
 	Choices *Choices
 	// Nothing says that the last call was a blocking pop that has found nothing.
 	Nothing bool
@@ -385,8 +385,8 @@ func (w *Writer) Release() {
 	}
 }
 
-// Run runs a command: a write or, inside a unit, a read (units.go). If that would do more than a write may do, the reply
-// is an error, and nothing changes.
+// Run runs a command: a write or, inside a unit, a read (units.go). If that would do more than a write may do, the
+// reply is an error, and nothing changes.
 func (w *Writer) Run(c *Command, args [][]byte, out *Reply) error {
 	w.Follow(w.Index)
 	w.Batch.Watch(w.Work)

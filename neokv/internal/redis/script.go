@@ -30,8 +30,8 @@ import (
 // but reply into memory of the script's own, which has the same room on all replicas. A script that may not write runs
 // as reads do.
 //
-// Limits end a script. They count, on every replica alike, its instructions, the memory that it uses, its calls, and what
-// these read and write. A script that exceeds one is undone. A script's own error undoes nothing, as in Redis.
+// Limits end a script. They count, on every replica alike, its instructions, the memory that it uses, its calls, and
+// what these read and write. A script that exceeds one is undone. A script's own error undoes nothing, as in Redis.
 
 // ScriptFlags say what a script may do.
 type ScriptFlags uint8
@@ -71,8 +71,8 @@ const (
 	workCost = 2 // the same of a read: there it is a unit of engine.Work
 	// heldBytes is how many bytes of writes cost as much as an instruction.
 	heldBytes = 32
-	// skippedBytes is how many bytes of what the script has written cost as much as an instruction in a call that goes over
-	// elements: what was deleted lies in the batch, and the call has to pass it.
+	// skippedBytes is how many bytes of what the script has written cost as much as an instruction in a call that goes
+	// over elements: what was deleted lies in the batch, and the call has to pass it.
 	skippedBytes = 128
 )
 
@@ -110,8 +110,8 @@ var (
 	scriptName = []byte("script")
 )
 
-// NewScriptCall returns the call of a script. touched is the key that FirstKey returned, nil if keys are declared or none
-// is touched. rest is numkeys, keys and arguments, which the caller has checked.
+// NewScriptCall returns the call of a script. touched is the key that FirstKey returned, nil if keys are declared or
+// none is touched. rest is numkeys, keys and arguments, which the caller has checked.
 func NewScriptCall(flags ScriptFlags, text, touched []byte, rest [][]byte) Call {
 	args := make([][]byte, 0, scriptNumKeys+len(rest))
 	args = append(args, neokvName, scriptName, strconv.AppendUint(nil, uint64(flags), 10), text, touched)
@@ -160,8 +160,8 @@ func (r *Run) sees(c *Call) func(*InnerCall) {
 	return func(x *InnerCall) { r.Seen(c, x) }
 }
 
-// SeeCall has the Writer tell the run of what its script calls, if the call is one. A run whose callers have been answered
-// already has no calls.
+// SeeCall has the Writer tell the run of what its script calls, if the call is one. A run whose callers have been
+// answered already has no calls.
 func (w *Writer) SeeCall(r *Run, call int) {
 	w.Seen, w.Published = nil, nil
 	if call >= len(r.Calls) {
@@ -187,7 +187,8 @@ func ScriptText(args [][]byte) int {
 	return 0
 }
 
-// appendScriptKeys appends the places of the declared keys, else that of the key that routes the script, if there is one.
+// appendScriptKeys appends the places of the declared keys, else that of the key that routes the script, if there is
+// one.
 func appendScriptKeys(dst []int, args [][]byte) []int {
 	n := declared(args)
 	for i := range n {
@@ -208,10 +209,10 @@ func declared(args [][]byte) int {
 	return n
 }
 
-// FirstKey runs a script that declares no keys up to its first call that needs a region, and returns the first key of that
-// call. The key is nil if the call has none: any region may run it then. touched is false if the script has ended without
-// such a call; then out has its reply. nowMS is the time that the script sees. The script ends when work is over; then out
-// has nothing to say.
+// FirstKey runs a script that declares no keys up to its first call that needs a region, and returns the first key of
+// that call. The key is nil if the call has none: any region may run it then. touched is false if the script has ended
+// without such a call; then out has its reply. nowMS is the time that the script sees. The script ends when work is
+// over; then out has nothing to say.
 func FirstKey(script *lua.Script, flags ScriptFlags, rest [][]byte, limits ScriptLimits, nowMS uint64,
 	log func(level int, text string), published func(Publication), work *engine.Work, out *Reply) (key []byte, touched bool) {
 	h := takeHost()
@@ -491,8 +492,8 @@ func (h *scriptHost) Call(reply []byte, args [][]byte, protocol int) []byte {
 	return out.Buf
 }
 
-// find finds what runs a call of a script: a row, or a function for what no region has. If there is neither, find appends
-// Redis's error.
+// find finds what runs a call of a script: a row, or a function for what no region has. If there is neither, find
+// appends Redis's error.
 func (h *scriptHost) find(args [][]byte, out *Reply) (row *Command, run inScript) {
 	c := lookupFromScript(args)
 	if h.named = c; c == nil {
@@ -730,8 +731,8 @@ func (h *scriptHost) send() {
 	}
 }
 
-// published is PUBLISH and SPUBLISH in a script. The reply is 0 on every replica, since each has other subscribers, and the
-// script may write what it is told.
+// published is PUBLISH and SPUBLISH in a script. The reply is 0 on every replica, since each has other subscribers, and
+// the script may write what it is told.
 func published(h *scriptHost, args [][]byte, out *Reply) {
 	bytes := len(args[1]) + len(args[2])
 	h.state.Charge(bytes/heldBytes, bytes)

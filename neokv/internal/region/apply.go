@@ -443,8 +443,8 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 	return nil
 }
 
-// refusal returns why an entry has no effect, nil if it has one. An entry without units fits any bounds, and so does one
-// that is about the bounds.
+// refusal returns why an entry has no effect, nil if it has one. An entry without units fits any bounds, and so does
+// one that is about the bounds.
 func (m *machine) refusal(h *entryHeader, units []byte, index uint64) error {
 	switch {
 	case h.term < m.state.TermTag && !m.o.Mistakes.NoTermTag:
@@ -466,9 +466,9 @@ type cutting struct {
 	entries, bytes uint64
 }
 
-// count adds an applied entry, and asks for a snapshot record after raft.snapshot_entries of them, or when SnapshotBytes
-// have been applied: large entries may fill a disk before. dragonboat could count entries, but it would cut the log
-// without asking.
+// count adds an applied entry, and asks for a snapshot record after raft.snapshot_entries of them, or when
+// SnapshotBytes have been applied: large entries may fill a disk before. dragonboat could count entries, but it would
+// cut the log without asking.
 func (m *machine) count(bytes int) {
 	c := &m.cutting
 	c.entries++

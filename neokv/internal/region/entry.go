@@ -54,8 +54,8 @@ import (
 // A trailer holds if base is the index just before the entry's own, since then nothing has been applied in between. If
 // it does not hold, a read set is passed over. An entry with marks is exact: it has no effect then.
 //
-// Fixed-width integers are big-endian. An entry without commands is legal: it moves the term tag and the region time. An
-// entry with commands takes effect only if the region's bounds have the version that it names.
+// Fixed-width integers are big-endian. An entry without commands is legal: it moves the term tag and the region time.
+// An entry with commands takes effect only if the region's bounds have the version that it names.
 type entryHeader struct {
 	term        uint64
 	timeMS      uint64
@@ -113,8 +113,8 @@ func (h *entryHeader) put(b []byte) {
 	binary.BigEndian.PutUint32(b[45:], h.bounds)
 }
 
-// appendTrailer appends a trailer to an entry that has its header and units. scripts and marks have the lengths of these,
-// which are appended already. waiters says that there are some among the marks.
+// appendTrailer appends a trailer to an entry that has its header and units. scripts and marks have the lengths of
+// these, which are appended already. waiters says that there are some among the marks.
 func appendTrailer(entry []byte, scripts, marks int, waiters bool, set []byte, base uint64) []byte {
 	entry[0] = trailerEntryFormat
 	entry = append(entry, set...)

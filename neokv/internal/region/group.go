@@ -361,8 +361,8 @@ func (m *machine) pass(a *answers) {
 	}
 }
 
-// walks reports whether a group has a read that goes over keys or elements. That makes the batch index all its writes, so it is
-// cheaper to begin a stage with the group.
+// walks reports whether a group has a read that goes over keys or elements. That makes the batch index all its writes,
+// so it is cheaper to begin a stage with the group.
 func (m *machine) walks(calls []byte) bool {
 	for len(calls) > 0 {
 		var err error

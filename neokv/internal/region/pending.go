@@ -53,9 +53,9 @@ func writtenBytes(unit []redis.Call, of func(c *redis.Call, argBytes int) int) (
 type Pending struct {
 	Run      *redis.Run
 	Deadline time.Time
-	// Watches are those of a transaction. Its run has one group then, of all calls, which has no effect if a watched key
-	// was changed after the watch began. It has none either if the watch is of another replica or an earlier term. The
-	// caller closes the watches after Wait.
+	// Watches are those of a transaction. Its run has one group then, of all calls, which has no effect if a watched
+	// key was changed after the watch began. It has none either if the watch is of another replica or an earlier term.
+	// The caller closes the watches after Wait.
 	Watches []*Watch
 	// Err is valid after Wait. It is nil when all calls are applied and their replies are in Run.Out. Otherwise the
 	// first len(Run.Ends) calls are applied. If Err is an *UnknownOutcome, nobody knows whether the others are; with

@@ -324,8 +324,8 @@ func (x *proposer) send(b *proposal, term uint64, timeout time.Duration) (*drago
 // seal puts the header and, if the entry needs one, the trailer to a proposal's units. It reports whether a read set
 // is sent along.
 //
-// It reads the apply index, base, before it looks at the watches and opens the view. The entries up to base have made the
-// watches dirty. If a later entry is missing there, or is visible in the view, it has the index after base, and the
+// It reads the apply index, base, before it looks at the watches and opens the view. The entries up to base have made
+// the watches dirty. If a later entry is missing there, or is visible in the view, it has the index after base, and the
 // trailer does not hold.
 func (x *proposer) seal(b *proposal, term uint64) (ahead bool) {
 	base := x.applied.Load()

@@ -37,7 +37,8 @@ var (
 	// ErrNone: no region has this id, as far as the store knows. A merge may have ended the region, or a split have
 	// made it a moment ago.
 	ErrNone = errors.New("there is none")
-	// ErrBase: an exact entry was not applied right behind its base. No caller sees it, since the runs are proposed again.
+	// ErrBase: an exact entry was not applied right behind its base. No caller sees it, since the runs are proposed
+	// again.
 	ErrBase = errors.New("other entries came before an exact one")
 	// errCut: an entry ended behind a unit that has filled a key, since clients wait for it of whom it had no marks.
 	errCut = errors.New("the entry ended before its last unit")
@@ -84,12 +85,12 @@ type Options struct {
 	PopMemory *redis.PopMemory
 	// Listener, if it is not nil, hears what the replica does to keys while it serves.
 	Listener Listener
-	// ScriptLog gets what scripts log that run for clients of this replica, at a level from debug, 0, to warning, 3. nil:
-	// nobody.
+	// ScriptLog gets what scripts log that run for clients of this replica, at a level from debug, 0, to warning, 3.
+	// nil: nobody.
 	ScriptLog func(level int, text string)
-	// ScriptTurn bounds how many regions of the store run scripts at apply at one time: an entry with scripts has a place
-	// there while it runs. Scripts that use much memory would otherwise leave Raft no time beside the garbage collector.
-	// nil: no bound.
+	// ScriptTurn bounds how many regions of the store run scripts at apply at one time: an entry with scripts has a
+	// place there while it runs. Scripts that use much memory would otherwise leave Raft no time beside the garbage
+	// collector. nil: no bound.
 	ScriptTurn chan struct{}
 	Mistakes   Mistakes
 	Hooks      Hooks

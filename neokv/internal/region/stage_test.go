@@ -191,7 +191,8 @@ func stagedCall(random *rand.Rand) [][]byte {
 // there, often inside an entry. Both hold the same in the end, and no record of a stage is left. So does a replica that
 // got a snapshot from inside an entry.
 //
-// A replica that starts inside an entry without the bits of the marks, or those of the waiters, ends with something else.
+// A replica that starts inside an entry without the bits of the marks, or those of the waiters, ends with something
+// else.
 func TestStages(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a long test of one goroutine")

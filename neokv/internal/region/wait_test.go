@@ -450,9 +450,9 @@ func TestWaiters(t *testing.T) {
 	}
 }
 
-// TestMoreWaitersThanMarks: a transaction fills a key for which more clients wait than its entry has marks, and than the
-// next entry has tries. All of them are served in their order, before the next unit of the same entry and before a client
-// that comes meanwhile. The element that is left goes to that unit.
+// TestMoreWaitersThanMarks: a transaction fills a key for which more clients wait than its entry has marks, and than
+// the next entry has tries. All of them are served in their order, before the next unit of the same entry and before a
+// client that comes meanwhile. The element that is left goes to that unit.
 func TestMoreWaitersThanMarks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := openCrowd(t, rand.New(rand.NewPCG(1, 1)), Mistakes{})
@@ -558,8 +558,8 @@ func TestScriptFillsOneOfManyKeys(t *testing.T) {
 	})
 }
 
-// TestWaiterOfSeveralKeys: a client that waits for two keys, of which a transaction does not fill the first, comes behind
-// a client that has waited longer for the second.
+// TestWaiterOfSeveralKeys: a client that waits for two keys, of which a transaction does not fill the first, comes
+// behind a client that has waited longer for the second.
 func TestWaiterOfSeveralKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := openCrowd(t, rand.New(rand.NewPCG(1, 1)), Mistakes{})

@@ -184,8 +184,8 @@ func (t *watches) add(w *Watch, deadline time.Time, stop <-chan struct{}, deafTo
 	return await(ended, deadline, stop)
 }
 
-// endOfDeaf returns a channel that is closed when the present Update ends, nil if no change of it escapes those who watch
-// or listen. The caller holds mu, and has made open or waiting more than 0.
+// endOfDeaf returns a channel that is closed when the present Update ends, nil if no change of it escapes those who
+// watch or listen. The caller holds mu, and has made open or waiting more than 0.
 func (t *watches) endOfDeaf() chan struct{} {
 	if t.working.Load() != deaf {
 		return nil
@@ -315,15 +315,15 @@ func (t *watches) drop() {
 // Listener hears what replicas do to keys while they serve. Its methods may be called from any goroutine; they do not
 // block.
 type Listener interface {
-	// Wants says what somebody wants to hear, 0 for nothing. Who begins to track says so here before the first read whose
-	// keys matter.
+	// Wants says what somebody wants to hear, 0 for nothing. Who begins to track says so here before the first read
+	// whose keys matter.
 	Wants() Wants
 	// Happened tells what the replica of a store has committed, before anybody gets an answer about it. The effects are
 	// valid during the call.
 	Happened(store topology.StoreID, effects []redis.Effect)
-	// Lost tells that changes of keys in these slots may have escaped the Listener: a replica of the store does not serve
-	// any more, or begins to, or its bounds or its data have become others. No read of somebody who tracks began before
-	// and ends after it.
+	// Lost tells that changes of keys in these slots may have escaped the Listener: a replica of the store does not
+	// serve any more, or begins to, or its bounds or its data have become others. No read of somebody who tracks began
+	// before and ends after it.
 	Lost(store topology.StoreID, slots topology.SlotRange)
 }
 

@@ -23,9 +23,9 @@ import (
 	"neokv.dev/neokv/settings"
 )
 
-// rivals is a replica whose log a test plays, and clients that all change the same two counters, {foo}a and {foo}b: some
-// by a transaction that watches them, others by one that does not. Both counters are always equal, unless they have
-// expired: a transaction changes both. One that watches replies what its client has read, plus 1.
+// rivals is a replica whose log a test plays, and clients that all change the same two counters, {foo}a and {foo}b:
+// some by a transaction that watches them, others by one that does not. Both counters are always equal, unless they
+// have expired: a transaction changes both. One that watches replies what its client has read, plus 1.
 type rivals struct {
 	still
 	random  *rand.Rand
@@ -544,8 +544,8 @@ func writesMuch() *redis.Call {
 }
 
 // TestExactIsAlone: with several places, a transaction that watches waits until no other proposal is open, and no other
-// is formed while it is. A watch of another replica, of an earlier term or one that is closed answers it at once. An entry
-// that came too late brings its runs back, in order.
+// is formed while it is. A watch of another replica, of an earlier term or one that is closed answers it at once. An
+// entry that came too late brings its runs back, in order.
 func TestExactIsAlone(t *testing.T) {
 	r := queued(settings.RaftKnobs{MaxInflight: 0, BatchMaxOps: 2, BatchMaxBytes: 1 << 20})
 	r.servingTerm.Store(5)
@@ -606,9 +606,9 @@ func TestExactIsAlone(t *testing.T) {
 	}
 }
 
-// TestUnitsAreBounded: a transaction of short calls that write a string of 60 KB again and again is taken back as a whole
-// where it has written too much, and says so. The units around it have their effect. So it is where it is not counted on
-// the way, on a replica on which nobody waits.
+// TestUnitsAreBounded: a transaction of short calls that write a string of 60 KB again and again is taken back as a
+// whole where it has written too much, and says so. The units around it have their effect. So it is where it is not
+// counted on the way, on a replica on which nobody waits.
 func TestUnitsAreBounded(t *testing.T) {
 	run := &redis.Run{Calls: []redis.Call{call("set", "{foo}a", "1"), call("set", "{foo}s", strings.Repeat("v", 60_000))}}
 	for range 100 {
@@ -756,8 +756,8 @@ func TestWorkOfUnitsIsBounded(t *testing.T) {
 	}
 }
 
-// TestHearBesideDrop: a read of somebody who tracks waits for an Update that tells nobody, while all watches are dropped.
-// The watches that come later count all the same.
+// TestHearBesideDrop: a read of somebody who tracks waits for an Update that tells nobody, while all watches are
+// dropped. The watches that come later count all the same.
 func TestHearBesideDrop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := queued(settings.RaftKnobs{})

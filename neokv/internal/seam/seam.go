@@ -27,8 +27,8 @@ type Hooks struct {
 	// VirtualTime makes a disk that is slow or hangs wait only where the log is saved, while no lock is held. Virtual
 	// time stands still while a goroutine waits for a lock.
 	VirtualTime bool
-	// Killed is called at the instant at which stores lose their power, and told whether that is in the middle of a sync.
-	// It must not wait.
+	// Killed is called at the instant at which stores lose their power, and told whether that is in the middle of a
+	// sync. It must not wait.
 	Killed func(stores []topology.StoreID, inSync bool)
 	// Starting is called before a store starts again.
 	Starting func(topology.StoreID)

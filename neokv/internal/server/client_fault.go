@@ -35,8 +35,8 @@ func (s *Server) SetClientFault(f fault.Client) {
 	}
 }
 
-// SetRefusals lets shares of the calls of commands be answered with errors from now on, and of no others. Connections of
-// this process, those of Do, are spared.
+// SetRefusals lets shares of the calls of commands be answered with errors from now on, and of no others. Connections
+// of this process, those of Do, are spared.
 func (s *Server) SetRefusals(all []fault.Refusal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

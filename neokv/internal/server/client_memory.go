@@ -99,8 +99,8 @@ func (m *ClientMemory) holdTracked(n int64) {
 	m.tracked.Add(n)
 }
 
-// tracksMuch reports whether a table of tracked keys that holds some bytes has to give up keys: all tables hold more than
-// half of what clients may hold, and this one more than its share. There is one for each store, and the proxy's.
+// tracksMuch reports whether a table of tracked keys that holds some bytes has to give up keys: all tables hold more
+// than half of what clients may hold, and this one more than its share. There is one for each store, and the proxy's.
 func (m *ClientMemory) tracksMuch(held int64) bool {
 	most := m.limit.Load() / 2
 	return most > 0 && m.tracked.Load() > most && held > most/int64(len(m.turns))

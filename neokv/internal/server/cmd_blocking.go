@@ -14,11 +14,11 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file has the blocking pops, BLPOP and its kin, and CLIENT UNBLOCK. A pop runs alone. Where there is nothing to pop,
-// the region keeps it (region.Replica.Block), and the executor returns with its pop set. Server.serve then has a new
-// goroutine linger, whose stack is small: it reads from its client, so that it notices the client's end, and keeps what
-// the client sends. The region wakes it by a read deadline in the past. Whatever else ends the
-// waiting, the executor cancels the pop, and then does what the region says: an entry under way may have served it.
+// This file has the blocking pops, BLPOP and its kin, and CLIENT UNBLOCK. A pop runs alone. Where there is nothing to
+// pop, the region keeps it (region.Replica.Block), and the executor returns with its pop set. Server.serve then has a
+// new goroutine linger, whose stack is small: it reads from its client, so that it notices the client's end, and keeps
+// what the client sends. The region wakes it by a read deadline in the past. Whatever else ends the waiting, the
+// executor cancels the pop, and then does what the region says: an entry under way may have served it.
 
 const errUnblocked = "UNBLOCKED client unblocked via CLIENT UNBLOCK"
 
@@ -255,8 +255,8 @@ func (c *conn) wake() {
 	}
 }
 
-// linger waits until the given time, until done has a value, which it takes, or until CLIENT UNBLOCK asks, where it may.
-// The reader keeps the bytes that the client sends meanwhile. The caller has sent all replies.
+// linger waits until the given time, until done has a value, which it takes, or until CLIENT UNBLOCK asks, where it
+// may. The reader keeps the bytes that the client sends meanwhile. The caller has sent all replies.
 func (c *conn) linger(until time.Time, done <-chan struct{}) ending {
 	c.limited, c.flushed = true, true
 	c.blocking.begin()

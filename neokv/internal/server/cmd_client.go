@@ -136,8 +136,8 @@ func (c *conn) describe(b []byte, now time.Time) []byte {
 	return append(b, '\n')
 }
 
-// clientKind returns which clients are of a type, nil for a type that Redis does not know; the reply then says so. There
-// are no clients but normal ones and subscribers here.
+// clientKind returns which clients are of a type, nil for a type that Redis does not know; the reply then says so.
+// There are no clients but normal ones and subscribers here.
 func (c *conn) clientKind(kind []byte) func(*conn) bool {
 	switch {
 	case redis.IsOption(kind, "normal"):

@@ -12,9 +12,9 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file has scripts: EVAL, EVALSHA, their _RO forms, and SCRIPT. The server finds the script's text and compiles it;
-// a region runs it as a call of redis.Script or redis.ScriptRead. When it is a command's turn, ready makes that call of
-// it. From then on the command is a read or a write like others: it shares batches with them.
+// This file has scripts: EVAL, EVALSHA, their _RO forms, and SCRIPT. The server finds the script's text and compiles
+// it; a region runs it as a call of redis.Script or redis.ScriptRead. When it is a command's turn, ready makes that
+// call of it. From then on the command is a read or a write like others: it shares batches with them.
 
 // Errors of redis-server 7.0.15.
 const (
@@ -316,8 +316,9 @@ func (s *scripting) end() {
 	}
 }
 
-// beginScript waits for a place among the scripts that run on connections and read from a store, until a deadline. There
-// are as many as processors, so that the memory of scripts is bounded; each store has its own, since its disk may hang.
+// beginScript waits for a place among the scripts that run on connections and read from a store, until a deadline.
+// There are as many as processors, so that the memory of scripts is bounded; each store has its own, since its disk may
+// hang.
 func (e *executor) beginScript(on topology.StoreID, deadline time.Time) bool {
 	select {
 	case e.places[on] <- struct{}{}:
@@ -338,8 +339,9 @@ func (e *executor) beginScript(on topology.StoreID, deadline time.Time) bool {
 
 func (e *executor) endScript(on topology.StoreID) { <-e.places[on] }
 
-// insideScripts is what a connection keeps of the calls that its scripts have made, until the scripts themselves have been
-// answered and shown. Each script is known by the first argument of its call, or of its command if it touches no key.
+// insideScripts is what a connection keeps of the calls that its scripts have made, until the scripts themselves have
+// been answered and shown. Each script is known by the first argument of its call, or of its command if it touches no
+// key.
 type insideScripts struct {
 	mu    sync.Mutex         // scripts of several regions may run at once
 	lines map[*[]byte][]byte // for monitors; as in Redis the line of the script comes first
@@ -356,8 +358,8 @@ const (
 	scriptFailBytes = 128
 )
 
-// saw counts a call that a script makes, and tells the slow log and the monitors of it. The goroutine that runs the script
-// calls it.
+// saw counts a call that a script makes, and tells the slow log and the monitors of it. The goroutine that runs the
+// script calls it.
 func (c *conn) saw(script *redis.Call, x *redis.InnerCall) {
 	key := &script.Args[0]
 	if c.s.countInner(x) {

@@ -12,8 +12,9 @@ import (
 )
 
 // This file has client-side caching: CLIENT TRACKING, CACHING, TRACKINGINFO and GETREDIR. The server's table remembers
-// who has read what. While a connection runs a command, or commands that run together, what it is told waits behind their
-// replies. It is entered for what they read before they are routed, and a read of it tells the replica so (redis.Run.By).
+// who has read what. While a connection runs a command, or commands that run together, what it is told waits behind
+// their replies. It is entered for what they read before they are routed, and a read of it tells the replica so
+// (redis.Run.By).
 
 // tracker is a connection that tracks keys.
 type tracker struct {
@@ -184,8 +185,8 @@ func (c *conn) endTracking() {
 	t.mode.Load().to.invite(-1)
 }
 
-// invite notes that so many more connections tell this one what they are to be told. Any goroutine may call it. It wakes
-// the connection's own, which alone can share the outbox.
+// invite notes that so many more connections tell this one what they are to be told. Any goroutine may call it. It
+// wakes the connection's own, which alone can share the outbox.
 func (c *conn) invite(more int32) {
 	if c != nil && c.guests.Add(more) == more {
 		c.nc.SetReadDeadline(past)
@@ -195,8 +196,8 @@ func (c *conn) invite(more int32) {
 // past is a read deadline that wakes the goroutine of a connection.
 var past = time.Unix(1, 0)
 
-// welcome shares the outbox while others tell this connection what they are to be told. It returns false if the connection
-// is over.
+// welcome shares the outbox while others tell this connection what they are to be told. It returns false if the
+// connection is over.
 func (c *conn) welcome() bool {
 	if invited := c.guests.Load() > 0; invited != c.hosts {
 		c.limited = true // the next read has the deadline of an idle client

@@ -14,9 +14,9 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file has transactions: MULTI, EXEC, DISCARD, WATCH, UNWATCH. The session holds the queued commands. At EXEC those
-// that are about data become one unit, which the region applies at one instant; the server runs its own commands then,
-// each at its place in the reply.
+// This file has transactions: MULTI, EXEC, DISCARD, WATCH, UNWATCH. The session holds the queued commands. At EXEC
+// those that are about data become one unit, which the region applies at one instant; the server runs its own commands
+// then, each at its place in the reply.
 
 // maxQueueBytes bounds the memory of queued commands. Those of 64 MiB, as sent, can't be executed anyway: see
 // region.ErrTooLarge.
@@ -118,8 +118,8 @@ func (c *conn) endTransaction() {
 	c.unwatch()
 }
 
-// enqueue puts a command into the transaction. A command that cannot run, since nobody here serves its keys, is answered
-// with the error; EXEC will fail then.
+// enqueue puts a command into the transaction. A command that cannot run, since nobody here serves its keys, is
+// answered with the error; EXEC will fail then.
 func (c *conn) enqueue(cmd *command) {
 	start := len(c.out.Buf)
 	switch {
@@ -291,8 +291,8 @@ func (u *unit) join(p *part, task int, slots topology.SlotRange) {
 	p.pending.Watches = u.watches
 }
 
-// collect takes the unit's replies from the part, in which it begins with a call whose reply begins at from. It returns how
-// many there are: of reads fewer than calls, if there was no room for a reply.
+// collect takes the unit's replies from the part, in which it begins with a call whose reply begins at from. It returns
+// how many there are: of reads fewer than calls, if there was no room for a reply.
 func (u *unit) collect(p *part, call, from int) (n int) {
 	n = min(len(u.calls), len(p.run.Ends)-call)
 	u.part, u.ends, u.buf, u.at = p, p.run.Ends[call:call+n], p.run.Out.Buf, from

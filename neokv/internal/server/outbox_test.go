@@ -166,8 +166,8 @@ func (x *outboxCase) do(line string) error {
 	return nil
 }
 
-// TestClientsThatDoNotRead: a monitor is closed when it is as far behind as a normal client may be, a subscriber when it
-// is as far behind as one of the class pubsub may be, and either when clients hold more than they may. Neither holds
+// TestClientsThatDoNotRead: a monitor is closed when it is as far behind as a normal client may be, a subscriber when
+// it is as far behind as one of the class pubsub may be, and either when clients hold more than they may. Neither holds
 // anybody up.
 func TestClientsThatDoNotRead(t *testing.T) {
 	for _, x := range []struct{ class, other, begin, send, flag string }{

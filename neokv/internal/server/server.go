@@ -3,9 +3,9 @@
 //
 // A connection is one goroutine. It takes whole pipelines from its reader (reader.go) and cuts them into batches of
 // writes and of reads (pipeline.go). Its executor hands a batch to the regions side by side (executor.go, round.go),
-// and appends the replies in request order. Commands that concern several regions fan out (fanout.go). Replies, and what
-// others have to tell the client, leave through the outbox (outbox.go). The command table is in commands.go, the server's
-// own commands are in the files cmd_*.go.
+// and appends the replies in request order. Commands that concern several regions fan out (fanout.go). Replies, and
+// what others have to tell the client, leave through the outbox (outbox.go). The command table is in commands.go, the
+// server's own commands are in the files cmd_*.go.
 package server
 
 import (
@@ -73,9 +73,10 @@ type Node interface {
 	FlushScripts()
 	// LogScript logs a line of a script that has run on the server itself, at a level from debug, 0, to warning, 3.
 	LogScript(level int, text string)
-	// Publish sends a message to the clients of all other ports of the cluster, by Deliver of their servers; from is the
-	// server at which it was published. shard says that it is one of SPUBLISH. It does not wait: what a port does not get
-	// in time is lost. Of the messages of one connection each port gets those that it gets in order, and none twice.
+	// Publish sends a message to the clients of all other ports of the cluster, by Deliver of their servers; from is
+	// the server at which it was published. shard says that it is one of SPUBLISH. It does not wait: what a port does
+	// not get in time is lost. Of the messages of one connection each port gets those that it gets in order, and none
+	// twice.
 	Publish(from *Server, shard bool, channel, message []byte)
 	// SetActiveExpire switches the background deletion of expired keys on or off.
 	SetActiveExpire(on bool)

@@ -1,5 +1,5 @@
-// Package session is what a server knows of a client between two of its commands: whether it has given the password, the
-// protocol that it speaks, which replies it wants, and the transaction that it is about to send.
+// Package session is what a server knows of a client between two of its commands: whether it has given the password,
+// the protocol that it speaks, which replies it wants, and the transaction that it is about to send.
 //
 // A Session has no connection, no clock and no keys. The connection asks Step before it runs a command, and does what
 // the answer says. A session that is Plain has nothing to say about any command, so the connection need not ask.
@@ -55,9 +55,9 @@ func New(isKnown bool) Session {
 // Plain reports whether Step would answer Run to every command.
 func (s *Session) Plain() bool { return s.state == known }
 
-// Together reports whether commands may run together after Step has said Run of the first. So they may in a plain session,
-// in that of a client that tracks or, in RESP3, subscribes, and where all replies are kept back, since then too Step says
-// Run of all.
+// Together reports whether commands may run together after Step has said Run of the first. So they may in a plain
+// session, in that of a client that tracks or, in RESP3, subscribes, and where all replies are kept back, since then
+// too Step says Run of all.
 func (s *Session) Together() bool {
 	return s.state&^(silent|subscriber|tracks) == known && !s.silence.skip && !s.OnlyListens()
 }
@@ -187,8 +187,8 @@ func (s *Session) Subscribe(on bool) {
 	}
 }
 
-// OnlyListens reports whether the client may send little besides what is about its subscriptions: in RESP2 it cannot tell
-// replies from messages.
+// OnlyListens reports whether the client may send little besides what is about its subscriptions: in RESP2 it cannot
+// tell replies from messages.
 func (s *Session) OnlyListens() bool { return s.state&subscriber != 0 && s.Proto == 2 }
 
 // toListeners are the commands of a client that only listens.
@@ -287,8 +287,8 @@ func (s *Session) Queue(c Command) {
 // Queued is the commands of the transaction. It is valid until End.
 func (s *Session) Queued() *Queue { return &s.queue }
 
-// Keep copies the arguments that have been queued since the last call. The connection calls it before it reads more from
-// the client.
+// Keep copies the arguments that have been queued since the last call. The connection calls it before it reads more
+// from the client.
 func (s *Session) Keep() {
 	q := &s.queue
 	for i := q.kept; i < len(q.Commands); i++ {

@@ -268,8 +268,8 @@ func (x *caching) add(wg *sync.WaitGroup, name, addr, mode string, behind time.D
 	return c
 }
 
-// runCaching has clients at the proxy port at work until the schedule is over. The proxy port hears of all changes, whatever
-// befalls the stores, so none of its clients may be behind.
+// runCaching has clients at the proxy port at work until the schedule is over. The proxy port hears of all changes,
+// whatever befalls the stores, so none of its clients may be behind.
 func (s *sim) runCaching(clients int) {
 	var wg sync.WaitGroup
 	x := s.newCaching(&wg)

@@ -85,7 +85,8 @@ func (x scenario) draw(seed uint64, length time.Duration) scenario {
 			continue
 		}
 		verbs = append(verbs, string(v))
-		// Regions split and merge in three seeds of four. Other faults leave both in a different state if they hit them.
+		// Regions split and merge in three seeds of four. Other faults leave both in a different state if they hit
+		// them.
 		if likely := v == fault.Split || v == fault.Merge; likely && r.IntN(4) > 0 || !likely && r.IntN(2) == 0 {
 			chosen = append(chosen, string(v))
 		}

@@ -480,8 +480,8 @@ func (s *Store) makeTable() {
 			add(r)
 			entry := &regions[len(regions)-1]
 			entry.Told = entry.Leader
-			// While the disk hangs, Raft here does not learn of later terms. If meta's leader names this store, Raft knows
-			// whether it leads yet. Logs that are not synced may lose terms.
+			// While the disk hangs, Raft here does not learn of later terms. If meta's leader names this store, Raft
+			// knows whether it leads yet. Logs that are not synced may lose terms.
 			if leader, term, _ := replica.Leading(); term >= entry.Term || entry.Told == s.o.ID || !synced {
 				entry.Leader, entry.Term = r.StoreOf(leader), term
 			}

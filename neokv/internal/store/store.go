@@ -68,13 +68,14 @@ type Options struct {
 	Seed   uint64 // of the random choices of reads
 	// ClockAhead returns how far the store's clock is ahead of the machine's, negative if behind. nil: they agree.
 	ClockAhead func() time.Duration
-	// Pinned reports whether a region stays with the leader that it has: see home.go. It must not block. nil: none does.
+	// Pinned reports whether a region stays with the leader that it has: see home.go. It must not block. nil: none
+	// does.
 	Pinned func(topology.RegionID) bool
 	// OnScriptLog gets what scripts log for clients of this store, at a level from debug, 0, to warning, 3. It must not
 	// block. nil: nobody does.
 	OnScriptLog func(level int, text string)
-	// OnMessage gets what clients of other stores have published. It must not block, and keeps neither slice. nil: nobody
-	// does.
+	// OnMessage gets what clients of other stores have published. It must not block, and keeps neither slice. nil:
+	// nobody does.
 	OnMessage func(shard bool, channel, payload []byte)
 	// Listener, if it is not nil, hears what the store's replicas do to keys while they serve.
 	Listener region.Listener
@@ -347,8 +348,8 @@ func (s *Store) put(key, value []byte, sync bool) error {
 }
 
 func (s *Store) startHost() error {
-	// A step worker waits in each sync, and all regions that share the worker wait with it. A worker for snapshots sends
-	// one, or starts a replica: a child must not wait for snapshots that throttled links delay.
+	// A step worker waits in each sync, and all regions that share the worker wait with it. A worker for snapshots
+	// sends one, or starts a replica: a child must not wait for snapshots that throttled links delay.
 	workers := config.EngineConfig{ExecShards: 8, CommitShards: 1, ApplyShards: 4, SnapshotShards: 16, CloseShards: 1}
 	log := config.GetTinyMemLogDBConfig()
 	log.Shards = workers.ExecShards

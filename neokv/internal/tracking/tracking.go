@@ -5,10 +5,10 @@
 // reads it again. A client that has asked for broadcast is told of every change of a key that begins with one of its
 // prefixes.
 //
-// A client never keeps a stale value. While it runs commands (Begin), what it is to be told is kept back until these have
-// been answered (End). Begin comes before the commands read anything, with their keys. So whatever changes after a value
-// has been read is told behind the reply that has the value. Where changes may have escaped the table, or where it has no
-// room for a key any more, it tells the clients that these keys have changed, or all.
+// A client never keeps a stale value. While it runs commands (Begin), what it is to be told is kept back until these
+// have been answered (End). Begin comes before the commands read anything, with their keys. So whatever changes after a
+// value has been read is told behind the reply that has the value. Where changes may have escaped the table, or where
+// it has no room for a key any more, it tells the clients that these keys have changed, or all.
 package tracking
 
 import (
@@ -51,8 +51,8 @@ type Message struct {
 
 // Table has the clients of one port that track. The zero value has none, and knows no bound.
 type Table struct {
-	// Held, if it is not nil, is told how many bytes more the table holds, or fewer. Full, if it is not nil, says whether
-	// these are too many: then the table gives up keys. Both are set before the first call, and do not block.
+	// Held, if it is not nil, is told how many bytes more the table holds, or fewer. Full, if it is not nil, says
+	// whether these are too many: then the table gives up keys. Both are set before the first call, and do not block.
 	Held func(bytes int64)
 	Full func(held int64) bool
 
@@ -82,8 +82,8 @@ const (
 type Counts struct{ Clients, Keys, Items, Prefixes int }
 
 const (
-	// manyKeys is how many keys a client is told of one by one that have changed unseen. If there are more, it is told that
-	// all have.
+	// manyKeys is how many keys a client is told of one by one that have changed unseen. If there are more, it is told
+	// that all have.
 	manyKeys = 1000
 	// maxBehind bounds what waits for a client that is busy. If there is more, it is told that all keys have changed.
 	maxBehind = 256 << 10
@@ -121,8 +121,8 @@ func (t *Table) Counts() Counts {
 	return Counts{len(t.clients), t.keys, t.items, len(t.prefixes)}
 }
 
-// Start lets a client track, or track in another way. A client that tracks already keeps its prefixes and gets more. It is
-// busy: the caller runs a command of it.
+// Start lets a client track, or track in another way. A client that tracks already keeps its prefixes and gets more. It
+// is busy: the caller runs a command of it.
 func (t *Table) Start(c *Client, o Options) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -464,8 +464,8 @@ func (t *Table) each(slots topology.SlotRange, f func(slot topology.Slot, key st
 	}
 }
 
-// Overlap returns two prefixes of which one begins with the other, if there are any: one that is added, and one that the
-// client has or that is added behind it. Of one client, no prefixes may overlap.
+// Overlap returns two prefixes of which one begins with the other, if there are any: one that is added, and one that
+// the client has or that is added behind it. Of one client, no prefixes may overlap.
 func Overlap(old, added []string) (a, b string, isOld, overlaps bool) {
 	overlap := func(a, b string) bool { return strings.HasPrefix(a, b) || strings.HasPrefix(b, a) }
 	for i, a := range added {

@@ -50,8 +50,8 @@ func (c *cacher) told(m *Message) {
 	})
 }
 
-// finish answers a client's read. early and late are mistakes: what the client is told goes before the reply, and the key
-// is entered when the value has been read.
+// finish answers a client's read. early and late are mistakes: what the client is told goes before the reply, and the
+// key is entered when the value has been read.
 func (w *world) finish(c *cacher, early, late bool) {
 	c.reading, c.viewed = false, false
 	if late {
@@ -189,8 +189,8 @@ func stale(seed uint64, early, late bool) string {
 	return ""
 }
 
-// TestNothingStale lets clients read and cache while keys change, the table overflows and loses sight of slots. When all
-// that they were sent has arrived, they cache nothing that has changed. Two mistakes must be found.
+// TestNothingStale lets clients read and cache while keys change, the table overflows and loses sight of slots. When
+// all that they were sent has arrived, they cache nothing that has changed. Two mistakes must be found.
 func TestNothingStale(t *testing.T) {
 	first, last := uint64(1), uint64(60)
 	if *seeds != 0 {

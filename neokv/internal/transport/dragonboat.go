@@ -111,9 +111,9 @@ func breakersOf(host *dragonboat.NodeHost) (breakers, error) {
 
 // neverTrip keeps the breaker of a store from tripping. Batches of messages never fail here. A snapshot does if its
 // receiver refuses it, as a store whose disk is full. Dragonboat would take that for a broken connection. Then the
-// messages of all regions to that store would be lost, heartbeats among them, for a second or more, again and again. The
-// store would know no leaders, and could not vote. It is called before the first connection to the store, so nobody reads
-// the breaker's settings yet.
+// messages of all regions to that store would be lost, heartbeats among them, for a second or more, again and again.
+// The store would know no leaders, and could not vote. It is called before the first connection to the store, so nobody
+// reads the breaker's settings yet.
 func (e *Endpoint) neverTrip(address string) {
 	if b := e.breakers.Load(); b != nil {
 		(*b).GetCircuitBreaker(address).ShouldTrip = nil

@@ -89,9 +89,9 @@ type Options struct {
 	// CommitInterval is the shortest time between two messages in which a leader tells a follower what is committed. 0
 	// is for no limit. Heartbeats tell it, too.
 	CommitInterval time.Duration
-	// Tick is the time between two ticks of the replicas, and the others are those of their configuration, in ticks. See
-	// quiet.go for what the endpoint does with them. Stalled reports whether Raft waits for the store's disk, and since
-	// when.
+	// Tick is the time between two ticks of the replicas, and the others are those of their configuration, in ticks.
+	// See quiet.go for what the endpoint does with them. Stalled reports whether Raft waits for the store's disk, and
+	// since when.
 	Tick                          time.Duration
 	HeartbeatTicks, ElectionTicks int
 	Stalled                       func() (since time.Time, ok bool)
@@ -106,8 +106,8 @@ type Options struct {
 	// so they will never be applied. Changes of membership are proposals, too: they must be requested at the leader's
 	// store.
 	Forwarded func(region topology.RegionID, entries []pb.Entry)
-	// Drops reports whether a message of Raft that arrives is dropped; nil: none is. A chunk of a snapshot is asked for as
-	// an InstallSnapshot. It must not block.
+	// Drops reports whether a message of Raft that arrives is dropped; nil: none is. A chunk of a snapshot is asked for
+	// as an InstallSnapshot. It must not block.
 	Drops func(m *pb.Message) bool
 	// Handle answers calls of other stores. In memory it runs on the caller's goroutine. ctx ends with the call, and
 	// when either endpoint closes. Neither side may change request or the answer after handing it over.
