@@ -166,6 +166,15 @@ func (r *Reply) Set(n int) {
 	r.header('*', n)
 }
 
+// Push opens a message of n elements that is no reply: in RESP2 an array.
+func (r *Reply) Push(n int) {
+	if r.Proto == 3 {
+		r.header('>', n)
+		return
+	}
+	r.header('*', n)
+}
+
 // Double appends a floating point number with 17 significant digits, as Redis 7.0 does: a bulk string in RESP2.
 func (r *Reply) Double(f float64) {
 	var room [40]byte

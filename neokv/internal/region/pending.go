@@ -298,12 +298,6 @@ func (x *proposer) finish(b *proposal, err error) {
 			x.settle(w.p, err)
 		}
 	}
-	if x.o.Mistakes.LateParking && b.exact {
-		x.exact = false
-		x.mu.Unlock()
-		time.Sleep(time.Millisecond)
-		x.mu.Lock()
-	}
 	var again []*Pending
 	for _, part := range b.parts {
 		p := part.p

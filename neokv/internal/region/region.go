@@ -130,7 +130,6 @@ type Mistakes struct {
 	KeptTracking bool // the Listener is not told that the replica tells nothing more
 	KeptWaiters  bool // waiters outlive the bounds
 	LostServed   bool // as LostMarks, of the waiters alone
-	LateParking  bool // a waiter comes into the table some time after its try has found nothing
 	DeafWatch    bool // a watch does not wait for the Update under way, which tells nobody what it does
 }
 

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -212,21 +211,19 @@ func (s *Server) deliver(kind channelKind, name, payload []byte, own *conn, at i
 
 // encode returns a message for those who have subscribed to the channel or pattern, in RESP2.
 func (x *channel) encode(name, payload []byte) []byte {
-	b := make([]byte, 0, len(x.name)+len(name)+len(payload)+64)
-	switch x.kind {
-	case patternChannel:
-		b = appendBulk(append(b, "*4\r\n$8\r\npmessage\r\n"...), []byte(x.name))
-	case shardChannel:
-		b = append(b, "*3\r\n$8\r\nsmessage\r\n"...)
-	default:
-		b = append(b, "*3\r\n$7\r\nmessage\r\n"...)
+	r := redis.Reply{Buf: make([]byte, 0, len(x.name)+len(name)+len(payload)+160), Proto: 2}
+	if x.kind == patternChannel {
+		r.Push(4)
+	} else {
+		r.Push(3)
 	}
-	return appendBulk(appendBulk(b, name), payload)
-}
-
-func appendBulk(b, text []byte) []byte {
-	b = append(strconv.AppendInt(append(b, '$'), int64(len(text)), 10), "\r\n"...)
-	return append(append(b, text...), "\r\n"...)
+	r.BulkString(subscribing[x.kind].message)
+	if x.kind == patternChannel {
+		r.BulkString(x.name)
+	}
+	r.Bulk(name)
+	r.Bulk(payload)
+	return r.Buf
 }
 
 // watchSlots ends subscriptions to shard channels whose slots this store no longer serves, from now on and until there

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
-	"strconv"
 
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/redis"
@@ -183,20 +182,16 @@ func (c *conn) confirm(what string, name []byte, n int64) {
 
 // appendConfirmation appends a confirmation. A name of nil stands for none.
 func appendConfirmation(b []byte, what string, name []byte, n int64, proto int) []byte {
-	if proto == 3 {
-		b = append(b, ">3\r\n"...)
+	r := redis.Reply{Buf: b, Proto: proto}
+	r.Push(3)
+	r.BulkString(what)
+	if name != nil {
+		r.Bulk(name)
 	} else {
-		b = append(b, "*3\r\n"...)
+		r.Null()
 	}
-	switch b = appendBulk(b, []byte(what)); {
-	case name != nil:
-		b = appendBulk(b, name)
-	case proto == 3:
-		b = append(b, "_\r\n"...)
-	default:
-		b = append(b, "$-1\r\n"...)
-	}
-	return append(strconv.AppendInt(append(b, ':'), n, 10), "\r\n"...)
+	r.Int(n)
+	return r.Buf
 }
 
 func runPublish(c *conn, args [][]byte) {

@@ -397,21 +397,30 @@ func (t *tracker) send(m *tracking.Message) {
 
 // invalidate3 encodes a message as a push of RESP3.
 func invalidate3(m *tracking.Message) []byte {
-	return appendNames([]byte(">2\r\n$10\r\ninvalidate\r\n"), m, "_\r\n")
+	r := redis.Reply{Proto: 3}
+	r.Push(2)
+	r.BulkString("invalidate")
+	return namesOf(&r, m)
 }
 
 // invalidate2 encodes a message for a client of RESP2 that has subscribed to the channel of Redis for this.
 func invalidate2(m *tracking.Message) []byte {
-	return appendNames([]byte("*3\r\n$7\r\nmessage\r\n$20\r\n__redis__:invalidate\r\n"), m, "$-1\r\n")
+	r := redis.Reply{Proto: 2}
+	r.Push(3)
+	r.BulkString("message")
+	r.BulkString("__redis__:invalidate")
+	return namesOf(&r, m)
 }
 
-func appendNames(b []byte, m *tracking.Message, null string) []byte {
+// namesOf appends the keys of a message, and returns all of it.
+func namesOf(r *redis.Reply, m *tracking.Message) []byte {
 	if m.Keys == nil {
-		return append(b, null...)
+		r.Null()
+		return r.Buf
 	}
-	b = fmt.Appendf(b, "*%d\r\n", len(m.Keys))
+	r.Array(len(m.Keys))
 	for _, k := range m.Keys {
-		b = appendBulk(b, []byte(k))
+		r.BulkString(k)
 	}
-	return b
+	return r.Buf
 }
