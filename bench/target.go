@@ -256,7 +256,8 @@ const settlePatience = 2 * time.Minute
 
 // Settle has a NeoKV do what it has put off: apply entries, write memtables, compact. addr is that of its proxy.
 func Settle(ctx context.Context, addr, password string) error {
-	_, err := (&target{dial: dialer(nil, Login{Password: password})}).askWithin(ctx, settlePatience, addr, "NEOKV", "SETTLE")
+	t := &target{dial: dialer(nil, Login{Password: password})}
+	_, err := t.askWithin(ctx, settlePatience, addr, "NEOKV", "SETTLE")
 	return err
 }
 

@@ -96,7 +96,8 @@ A workload is one of these, which neokv workloads describes, or a YAML file of y
 	flags.BoolVar(&f.verify, "verify", false,
 		"read back what was acknowledged when the load has ended; fail if something is lost")
 	flags.BoolVar(&f.plain, "plain", false, "show progress in lines, also on a terminal")
-	flags.BoolVar(&f.json, "json", false, "print the result as JSON in place of the table; with --runs one after the other")
+	flags.BoolVar(&f.json, "json", false,
+		"print the result as JSON in place of the table; with --runs one after the other")
 	flags.StringArrayVar(&f.groups, "group", nil, "more clients, `\"name=... rate=...\"`: "+groupForm+
 		"; what it leaves out is as the other flags say; may be repeated")
 	flags.StringVar(&f.pipelineSlots, "pipeline-slots", "spread",
