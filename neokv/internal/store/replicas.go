@@ -25,7 +25,8 @@ import (
 //   - when the store is opened for the first time, for the regions of a new cluster;
 //   - by the split of a region, for the child, in the batch that splits the parent;
 //   - for a region that the map gives to this store, if no replica here has any of its slots: the store missed the split,
-//     since it got the parent as a snapshot. Such a replica joins: it begins empty, and is sent everything.
+//     since it got the parent as a snapshot. Such a replica joins: it begins empty, and is sent everything. Regions that
+//     lie side by side join from the left to the right: see leftIsKnown.
 //
 // A record goes when another region has absorbed the region, and for no other reason. The region state stays, as
 // Absorbed, so that a map that is older does not bring the region back.
@@ -459,14 +460,14 @@ func (s *Store) join() error {
 		if _, held := r.PeerOn(s.o.ID); !held || replicas[r.ID] != nil {
 			continue
 		}
-		if err := s.joinRegion(r); err != nil {
+		if err := s.joinRegion(m, r); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *Store) joinRegion(r *topology.Region) error {
+func (s *Store) joinRegion(m *meta.Map, r *topology.Region) error {
 	s.ranges.mu.Lock()
 	defer s.ranges.mu.Unlock()
 	all, err := s.owned()
@@ -477,6 +478,9 @@ func (s *Store) joinRegion(r *topology.Region) error {
 		if o := &all[i]; o.id == r.ID || o.state.Slots.Overlaps(r.Slots) && !s.o.Mistakes.AnyJoin {
 			return nil
 		}
+	}
+	if !s.leftIsKnown(m, all, r.Slots.First) {
+		return nil
 	}
 	if value, err := s.get(keys.AppendRegionState(nil, r.ID)); err != nil || value != nil {
 		return err // it was absorbed
@@ -490,6 +494,34 @@ func (s *Store) joinRegion(r *topology.Region) error {
 		return err
 	}
 	return b.Commit(true)
+}
+
+// leftIsKnown reports whether a replica here that has data tells which slots it has up to a slot, if this store has any
+// there. If not, no region may join that begins with the slot.
+//
+// For what the map knows of a region may be newer than the state that a joining replica of it is sent, by a leader that
+// has not applied the last split yet or has been replaced without knowing. That state has the slots of both halves, and
+// its log has the split, which makes the replica of the right half here. A replica of that half that had joined already
+// would be in the way of both. A region keeps its first slot for life, so what comes of it always lies to its right.
+func (s *Store) leftIsKnown(m *meta.Map, all []ownedRegion, slot topology.Slot) bool {
+	if slot == 0 {
+		return true
+	}
+	for i := range all {
+		if o := &all[i]; o.state.Slots.Contains(slot - 1) {
+			return !o.record.Joins || o.state.ApplyIndex > 0
+		}
+	}
+	known := false
+	for i := range m.Regions {
+		if r := &m.Regions[i]; r.Slots.Contains(slot - 1) {
+			if _, held := r.PeerOn(s.o.ID); held {
+				return false
+			}
+			known = true
+		}
+	}
+	return known
 }
 
 // reclaim deletes what the store holds of slots that belong to none of its replicas. It looks only when a region may

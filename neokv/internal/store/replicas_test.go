@@ -2,11 +2,19 @@ package store
 
 import (
 	"context"
+	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	pb "github.com/lni/dragonboat/v4/raftpb"
+
+	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/meta"
+	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/topology"
+	"neokv.dev/neokv/internal/transport"
 	"neokv.dev/neokv/settings"
 )
 
@@ -62,4 +70,91 @@ func TestReclaimWaitsForASnapshot(t *testing.T) {
 	if err := <-reclaimed; err != nil {
 		t.Error(err)
 	}
+}
+
+// TestJoinerIsSentAnOldState: a store was away while a region was split twice, so it joins what has come of that. One
+// of the two others has got the last split and does not know yet that it is committed. It leads that region when the
+// third one fails, and sends the joining replica what it has: the state from before the split, whose slots are those of
+// both halves. The replica of the other half must not be there yet. Both halves serve again without the third store.
+func TestJoinerIsSentAnOldState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &testStores{t: t, network: transport.NewNetwork(),
+			shape: settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 1}}
+		c.initial = meta.Initial("00", c.shape)
+		c.raft = func(k *settings.RaftKnobs) { k.SnapshotEntries, k.CompactionOverhead = 20, 5 }
+		for range c.shape.Stores {
+			c.fs, c.stores = append(c.fs, disk.Mem()), append(c.stores, nil)
+		}
+		defer c.close()
+		c.open(0, true)
+		c.open(1, true)
+		c.awaitLeader(1)
+		split := func(id topology.RegionID, at topology.Slot) (child topology.Region) {
+			c.until("split", func() (done bool) {
+				var err error
+				child, err = c.awaitLeader(id).Split(t.Context(), id, at, "")
+				if err != nil && !errors.Is(err, ErrAgain) {
+					t.Fatal(err)
+				}
+				return err == nil
+			})
+			return child
+		}
+		write := func(id topology.RegionID) {
+			s := c.awaitLeader(id)
+			r, key := s.Replica(id), "k"
+			for !r.Bounds().Slots.Contains(topology.SlotOf([]byte(key))) {
+				key += "k"
+			}
+			p := region.Pending{Run: run("SET", key, "v"), Deadline: time.Now().Add(2 * time.Second)}
+			r.Propose(&p)
+			if p.Wait(); p.Err != nil {
+				t.Fatal(p.Err)
+			}
+		}
+		second := split(1, 4000).ID
+		c.lead(second, 2)
+		for range 60 { // the logs are cut
+			write(1)
+			write(second)
+		}
+		begun := c.leader(second).Replica(second).Applied() + 1 // the split is the next entry
+		c.network.Hold(2, 1, time.Hour, func(m *pb.Message) bool {
+			return m.ShardID == uint64(second) && m.Commit > begun
+		})
+		ctx, leave := context.WithCancel(t.Context())
+		left := make(chan struct{})
+		go func() {
+			defer close(left)
+			c.stores[1].Split(ctx, second, 8000, "") // it does not return before the third region has a leader
+		}()
+		first := c.stores[0]
+		var third topology.RegionID
+		c.until("map of both halves", func() bool {
+			r, _ := first.Table().Region(8000)
+			third = r.ID
+			return third != second
+		})
+		leave()
+		<-left
+		if b := first.Replica(second).Bounds(); b.Slots.Last != topology.SlotCount-1 {
+			t.Fatalf("store 1 has applied the split: %+v", b)
+		}
+		c.cut(1, 2)
+		c.cut(2, 3)
+		c.network.Hold(1, 3, time.Hour, func(m *pb.Message) bool { return m.ShardID == uint64(second) })
+		c.open(2, false)
+		time.Sleep(2 * time.Second) // the third store has the map, and joins what it may
+		c.network.Hold(1, 3, 0, nil)
+		for _, id := range []topology.RegionID{1, second, third} {
+			c.until("half that serves", func() bool {
+				s := c.leader(id)
+				return s != nil && s.ID() != 2
+			})
+			write(id)
+		}
+		if err := c.stores[2].Failed(); err != nil {
+			t.Error(err)
+		}
+	})
 }
