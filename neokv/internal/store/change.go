@@ -188,6 +188,9 @@ func (s *Store) Split(ctx context.Context, id topology.RegionID, at topology.Slo
 		return child, s.undone(err)
 	}
 	// What goes wrong from here on settleChange puts right.
+	if r.Bounds().Version != desc.Version { // the id of a child is larger than those of all that had its slots before
+		return child, errBusy
+	}
 	if err := r.Split(ctx, time.Now().Add(stepTime), begun, at, child.ID, child.Peers); err != nil {
 		switch {
 		case errors.Is(err, region.ErrNotLeader):

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -24,9 +25,9 @@ import (
 //
 //   - when the store is opened for the first time, for the regions of a new cluster;
 //   - by the split of a region, for the child, in the batch that splits the parent;
-//   - for a region that the map gives to this store, if no replica here has any of its slots: the store missed the split,
-//     since it got the parent as a snapshot. Such a replica joins: it begins empty, and is sent everything. Regions that
-//     lie side by side join from the left to the right: see leftIsKnown.
+//   - for a region that the map gives to this store, if no replica here has any of its slots: the store missed the
+//     split, since it got the parent as a snapshot. Such a replica joins: it begins empty, and is sent everything. A
+//     region joins after its ancestors: see ancestors.
 //
 // A record goes when another region has absorbed the region, and for no other reason. The region state stays, as
 // Absorbed, so that a map that is older does not bring the region back.
@@ -455,73 +456,108 @@ func (s *Store) join() error {
 	m := s.current
 	s.mu.Unlock()
 	replicas := *s.replicas.Load()
+	var missing []*topology.Region
 	for i := range m.Regions {
 		r := &m.Regions[i]
-		if _, held := r.PeerOn(s.o.ID); !held || replicas[r.ID] != nil {
-			continue
-		}
-		if err := s.joinRegion(m, r); err != nil {
-			return err
+		if _, held := r.PeerOn(s.o.ID); held && replicas[r.ID] == nil {
+			missing = append(missing, r)
 		}
 	}
-	return nil
-}
-
-func (s *Store) joinRegion(m *meta.Map, r *topology.Region) error {
-	s.ranges.mu.Lock()
-	defer s.ranges.mu.Unlock()
-	all, err := s.owned()
-	if err != nil {
-		return err
-	}
-	for i := range all {
-		if o := &all[i]; o.id == r.ID || o.state.Slots.Overlaps(r.Slots) && !s.o.Mistakes.AnyJoin {
-			return nil
-		}
-	}
-	if !s.leftIsKnown(m, all, r.Slots.First) {
+	if len(missing) == 0 {
 		return nil
 	}
-	if value, err := s.get(keys.AppendRegionState(nil, r.ID)); err != nil || value != nil {
-		return err // it was absorbed
-	}
-	peer, _ := r.PeerOn(s.o.ID)
-	record := keys.ReplicaRecord{ID: peer.Replica, Joins: true, Peers: r.Peers}
-	state := keys.RegionState{Slots: r.Slots, Version: r.Version}
+	s.ranges.mu.Lock()
+	defer s.ranges.mu.Unlock()
 	b := s.engine.NewBatch()
-	if err := errors.Join(b.DeleteSlots(r.Slots), setReplica(b, r.ID, &state, &record)); err != nil {
+	if err := s.addMissing(b, m, missing); err != nil || b.Empty() {
 		b.Close()
 		return err
 	}
 	return b.Commit(true)
 }
 
-// leftIsKnown reports whether a replica here that has data tells which slots it has up to a slot, if this store has any
-// there. If not, no region may join that begins with the slot.
+// addMissing adds to a batch the records of missing replicas that may join.
+func (s *Store) addMissing(b *engine.Batch, m *meta.Map, missing []*topology.Region) error {
+	all, err := s.owned()
+	if err != nil {
+		return err
+	}
+	ancestors := s.ancestors(m, all)
+	for _, r := range missing {
+		if slices.ContainsFunc(all, func(o ownedRegion) bool {
+			return o.id == r.ID || o.state.Slots.Overlaps(r.Slots) && !s.o.Mistakes.AnyJoin
+		}) || ancestors.of(r) {
+			continue
+		}
+		if value, err := s.get(keys.AppendRegionState(nil, r.ID)); err != nil {
+			return err
+		} else if value != nil {
+			continue // it was absorbed
+		}
+		peer, _ := r.PeerOn(s.o.ID)
+		record := keys.ReplicaRecord{ID: peer.Replica, Joins: true, Peers: r.Peers}
+		state := keys.RegionState{Slots: r.Slots, Version: r.Version}
+		if err := errors.Join(b.DeleteSlots(r.Slots), setReplica(b, r.ID, &state, &record)); err != nil {
+			return err
+		}
+		all = append(all, ownedRegion{r.ID, record, state})
+	}
+	return nil
+}
+
+// ancestors has for each slot the first of the regions that may be sent a state here in which they have the slot:
+// regions that join and have no data yet, or that are to. It is settled where there is none, and 0 where the map does
+// not tell.
 //
-// For what the map knows of a region may be newer than the state that a joining replica of it is sent, by a leader that
-// has not applied the last split yet or has been replaced without knowing. That state has the slots of both halves, and
-// its log has the split, which makes the replica of the right half here. A replica of that half that had joined already
-// would be in the way of both. A region keeps its first slot for life, so what comes of it always lies to its right.
-func (s *Store) leftIsKnown(m *meta.Map, all []ownedRegion, slot topology.Slot) bool {
-	if slot == 0 {
-		return true
+// For what the map knows of a region may be newer than what a joining replica of it is sent, by a leader that has not
+// applied the last split yet, or that has been replaced and does not know. That state has the slots of both halves, and
+// its log has the split, which makes the replica of the right half here. A replica of that half that has joined
+// meanwhile would be in the way of both.
+//
+// A region keeps its first slot for life, and a child has a larger id than its parent. So what stands between a region
+// and the next slots to its left that are settled tells whether one of its ancestors may be sent such a state.
+type ancestors []topology.RegionID
+
+const settled topology.RegionID = math.MaxInt64
+
+func (s *Store) ancestors(m *meta.Map, all []ownedRegion) ancestors {
+	a := make(ancestors, topology.SlotCount)
+	note := func(slots topology.SlotRange, id topology.RegionID) {
+		for slot := int(slots.First); slot <= int(slots.Last); slot++ {
+			if a[slot] == 0 || a[slot] > id {
+				a[slot] = id
+			}
+		}
+	}
+	for i := range m.Regions {
+		r := &m.Regions[i]
+		if _, held := r.PeerOn(s.o.ID); held {
+			note(r.Slots, r.ID)
+		} else {
+			note(r.Slots, settled)
+		}
 	}
 	for i := range all {
-		if o := &all[i]; o.state.Slots.Contains(slot - 1) {
-			return !o.record.Joins || o.state.ApplyIndex > 0
+		o := &all[i]
+		if o.record.Joins && o.state.ApplyIndex == 0 {
+			note(o.state.Slots, o.id)
+			continue
+		}
+		for slot := int(o.state.Slots.First); slot <= int(o.state.Slots.Last); slot++ {
+			a[slot] = settled
 		}
 	}
-	known := false
-	for i := range m.Regions {
-		if r := &m.Regions[i]; r.Slots.Contains(slot - 1) {
-			if _, held := r.PeerOn(s.o.ID); held {
-				return false
-			}
-			known = true
+	return a
+}
+
+// of reports whether one of a region's ancestors may be sent a state in which it has slots of the region.
+func (a ancestors) of(r *topology.Region) bool {
+	for slot := int(r.Slots.First) - 1; slot >= 0 && a[slot] != settled; slot-- {
+		if a[slot] < r.ID {
+			return true
 		}
 	}
-	return known
+	return false
 }
 
 // reclaim deletes what the store holds of slots that belong to none of its replicas. It looks only when a region may

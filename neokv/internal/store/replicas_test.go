@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -157,4 +158,55 @@ func TestJoinerIsSentAnOldState(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestAncestors: of regions that are missing side by side those join at once that no other one may be an ancestor of.
+func TestAncestors(t *testing.T) {
+	const here, elsewhere, joins, gap = 0, 1, 2, 3
+	type piece struct {
+		id    topology.RegionID
+		where int
+	}
+	for _, c := range []struct {
+		all  []piece // from the left
+		want []topology.RegionID
+	}{
+		{all: []piece{{5, here}, {6, here}}},
+		{all: []piece{{5, here}, {6, -1}}, want: []topology.RegionID{6}},
+		{all: []piece{{5, -1}, {6, -1}, {7, -1}}, want: []topology.RegionID{5}},
+		{all: []piece{{5, joins}, {7, -1}, {6, -1}}},
+		{all: []piece{{7, -1}, {6, -1}, {5, -1}}, want: []topology.RegionID{7, 6, 5}},
+		{all: []piece{{1, here}, {4, -1}, {2, -1}, {3, -1}}, want: []topology.RegionID{4, 2}},
+		{all: []piece{{2, -1}, {1, here}, {3, -1}}, want: []topology.RegionID{2, 3}},
+		{all: []piece{{2, -1}, {1, elsewhere}, {3, -1}}, want: []topology.RegionID{2, 3}},
+		{all: []piece{{1, here}, {0, gap}, {3, -1}}},
+	} {
+		m := &meta.Map{Version: 1}
+		var owned []ownedRegion
+		var got []topology.RegionID
+		for i, slots := range topology.SplitEvenly(len(c.all)) {
+			p := c.all[i]
+			r := topology.Region{ID: p.id, Slots: slots, Peers: []topology.Peer{{Store: 1, Replica: 1}}}
+			switch p.where {
+			case here, joins:
+				o := ownedRegion{id: p.id, state: keys.RegionState{Slots: slots}}
+				o.record.Joins = p.where == joins
+				owned = append(owned, o)
+			case elsewhere:
+				r.Peers[0].Store = 2
+			}
+			if p.where != gap {
+				m.Regions = append(m.Regions, r)
+			}
+		}
+		a := (&Store{o: Options{ID: 1}}).ancestors(m, owned)
+		for i, p := range c.all {
+			if p.where == -1 && !a.of(&topology.Region{ID: p.id, Slots: topology.SplitEvenly(len(c.all))[i]}) {
+				got = append(got, p.id)
+			}
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("of %v %v may join; want %v", c.all, got, c.want)
+		}
+	}
 }
