@@ -153,7 +153,7 @@ func (c *Cluster) regions() []topology.Region {
 		return c.initial.Regions
 	}
 	c.lastRegions = nil
-	for _, r := range route.NewTable(0, nil, slices.Collect(maps.Values(newest))).Regions {
+	for _, r := range route.Disjoint(slices.Collect(maps.Values(newest))) {
 		c.lastRegions = append(c.lastRegions, r.Region)
 	}
 	return c.lastRegions

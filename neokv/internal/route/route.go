@@ -51,21 +51,26 @@ type Table struct {
 // one with the larger version has the slots; of equal versions, which the cluster map never has, the one with the smaller
 // id. A region that has none left is not in the table. It takes O(SlotCount + r log r) for r regions.
 func NewTable(epoch uint64, stores []PublicStore, regions []LedRegion) *Table {
-	t := &Table{Epoch: epoch, Stores: slices.Clone(stores), Regions: slices.Clone(regions)}
+	t := &Table{Epoch: epoch, Stores: slices.Clone(stores), Regions: Disjoint(slices.Clone(regions))}
 	slices.SortFunc(t.Stores, func(a, b PublicStore) int { return cmp.Compare(a.ID, b.ID) })
-	slices.SortFunc(t.Regions, func(a, b LedRegion) int { return cmp.Compare(a.Slots.First, b.Slots.First) })
-	for i := 1; i < len(t.Regions); i++ {
-		if t.Regions[i].Slots.First <= t.Regions[i-1].Slots.Last {
-			t.Regions = clip(t.Regions)
-			break
-		}
-	}
 	for i := range t.Regions {
 		for s := int(t.Regions[i].Slots.First); s <= int(t.Regions[i].Slots.Last); s++ {
 			t.slots[s] = uint16(i + 1)
 		}
 	}
 	return t
+}
+
+// Disjoint returns the entries of regions that may overlap, ascending: a slot belongs to the newest region that has it.
+// It sorts regions, and may return them.
+func Disjoint(regions []LedRegion) []LedRegion {
+	slices.SortFunc(regions, func(a, b LedRegion) int { return cmp.Compare(a.Slots.First, b.Slots.First) })
+	for i := 1; i < len(regions); i++ {
+		if regions[i].Slots.First <= regions[i-1].Slots.Last {
+			return clip(regions)
+		}
+	}
+	return regions
 }
 
 // clip returns the entries of regions that may overlap. It sorts regions.

@@ -196,7 +196,7 @@ func (s *sim) regions() (all []topology.Region) {
 			}
 		}
 	}
-	for _, r := range route.NewTable(0, nil, slices.Collect(maps.Values(newest))).Regions {
+	for _, r := range route.Disjoint(slices.Collect(maps.Values(newest))) {
 		if n := len(all); n == 0 || all[n-1].ID != r.ID {
 			all = append(all, r.Region)
 		}

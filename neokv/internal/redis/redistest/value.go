@@ -119,6 +119,9 @@ func readItems(r *bufio.Reader, v *ReplyValue, depth int) error {
 	if v.Kind == '%' {
 		n *= 2
 	}
+	if n > 0 {
+		v.Items = make([]ReplyValue, 0, min(n, 1<<10)) // a length that is a lie costs no more
+	}
 	for range max(n, 0) {
 		item, err := read(r, depth+1)
 		if err != nil {
