@@ -21,8 +21,8 @@ import (
 
 var (
 	compareCalls = flag.Int("compare.calls", 60_000, "random calls of each comparison with redis-server")
-	compareTime  = flag.Duration("compare.time", 5*time.Second,
-		"how long TestExploreReplies makes calls of fresh seeds")
+	compareTime  = flag.Duration("compare.time", 0,
+		"how long TestExploreReplies makes calls of fresh seeds; 0: it does not run")
 	compareSeed = flag.Uint64("compare.seed", 0, "seed of TestExploreReplies, 0 for a fresh one")
 )
 
@@ -89,10 +89,10 @@ func TestRepliesInUnitsAreRedis(t *testing.T) {
 //
 //	go test -tags redisserver ./neokv/internal/redis -run TestExploreReplies -compare.time=1h -timeout=2h -v
 func TestExploreReplies(t *testing.T) {
-	addr := redistest.RedisServer(t, "--databases", "1")
-	if testing.Short() {
-		t.Skip("TestRepliesAreRedis makes such calls in a short run")
+	if *compareTime == 0 && *compareSeed == 0 {
+		t.Skip("-compare.time says for how long; TestRepliesAreRedis makes such calls of seeds that are kept")
 	}
+	addr := redistest.RedisServer(t, "--databases", "1")
 	end := time.Now().Add(*compareTime)
 	for proto := 2; ; proto = 5 - proto { // 2, 3, 2, ...
 		seed := cmp.Or(*compareSeed, 1+uint64(rand.Uint32()))
