@@ -17,9 +17,9 @@ COPY --from=build /out/neokv /neokv
 COPY --from=build --chown=65532:65532 /out/data /data
 COPY --from=build --chown=65532:65532 /out/tmp /tmp
 USER 65532:65532
-# The host and the ports that clients are sent to, as -p of docker run gives them. There is no password: serve wants one
-# in NEOKV_REDIS_REQUIREPASS.
-ENV NEOKV_REDIS_ADVERTISE_IP=127.0.0.1
+# Where clients outside of the container's networks are sent to: the ports that -p of docker run maps. There is no
+# password: serve wants one in NEOKV_REDIS_REQUIREPASS.
+ENV NEOKV_REDIS_CLUSTER_ANNOUNCE=outside=127.0.0.1:{port}
 VOLUME /data
 EXPOSE 7001 7002 7003 7100
 HEALTHCHECK --interval=5s --timeout=3s --start-period=30s --start-interval=500ms \

@@ -22,8 +22,9 @@ const module = "neokv.dev"
 // ground, names and values alone, and what joins them may import both.
 var (
 	ground = []string{
-		"workloads/forms", // calls of any size, for tests of everything above
-		"neokv/counters",  // what the emulator prints and the load reads
+		"neokv/internal/announce", // what clients are told of addresses
+		"workloads/forms",         // calls of any size, for tests of everything above
+		"neokv/counters",          // what the emulator prints and the load reads
 		"neokv/settings",
 		"neokv/fault", // what can be done to a cluster on purpose, also in the middle of a load
 	}

@@ -19,8 +19,13 @@ import (
 	"neokv.dev/neokv/settings"
 )
 
-// forward connects every connection to ln with one to target, until the test ends.
-func forward(t *testing.T, ln net.Listener, target string, passed *atomic.Int64) {
+// forward connects every connection to ln with one to target, until the test ends. Those to target come from the IP
+// address from, if it is not empty.
+func forward(t *testing.T, ln net.Listener, from, target string, passed *atomic.Int64) {
+	dialer := new(net.Dialer)
+	if from != "" {
+		dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(from)}
+	}
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var open []net.Conn
@@ -30,7 +35,7 @@ func forward(t *testing.T, ln net.Listener, target string, passed *atomic.Int64)
 			if err != nil {
 				return
 			}
-			out, err := net.Dial("tcp", target)
+			out, err := dialer.Dial("tcp", target)
 			if err != nil {
 				in.Close()
 				continue
@@ -81,17 +86,17 @@ func listenInARow(t *testing.T, n int) (lns []net.Listener, first int) {
 	return nil, 0
 }
 
-// TestAdvertised reaches a cluster with a password through forwarded ports only. The stores listen on other ports,
+// TestAnnounced reaches a cluster with a password through forwarded ports only. The stores listen on other ports,
 // which the client refuses to dial.
-func TestAdvertised(t *testing.T) {
+func TestAnnounced(t *testing.T) {
 	const stores = 3
 	lns, first := listenInARow(t, stores)
 	k := settings.Default()
-	k.Redis.AdvertiseIP, k.Redis.AdvertisePort, k.Redis.RequirePass = "127.0.0.1", first, "s3cret"
+	k.Redis.ClusterAnnounce, k.Redis.RequirePass = fmt.Sprintf("127.0.0.1:{n+%d}", first-1), "s3cret"
 	c := start(t, Config{InMemory: true, Settings: &k})
 	var passed [stores]atomic.Int64
 	for i, ln := range lns {
-		forward(t, ln, c.Addrs()[i], &passed[i])
+		forward(t, ln, "", c.Addrs()[i], &passed[i])
 	}
 	client := redis.NewClusterClient(&redis.ClusterOptions{
 		Addrs: []string{lns[0].Addr().String()}, Password: "s3cret",
@@ -174,8 +179,6 @@ func rawReply(t *testing.T, addr, requests string) string {
 func TestBindBeyondLoopback(t *testing.T) {
 	password := settings.Default()
 	password.Redis.RequirePass = "x"
-	both := password
-	both.Redis.AdvertiseIP = "example.org"
 	for _, x := range []struct {
 		addr string
 		k    settings.Settings
@@ -186,9 +189,9 @@ func TestBindBeyondLoopback(t *testing.T) {
 		{"10.1.2.3", settings.Default(),
 			"want a loopback address such as 127.0.0.1 or ::1, or a password in redis.requirepass"},
 		{"10.1.2.3", password, ""},
-		{"0.0.0.0", password, "want redis.advertise_ip too, the host that clients are sent to"},
-		{"::", both, ""},
-		{"localhost", both, "want an IP address such as 127.0.0.1 or ::1"},
+		{"0.0.0.0", password, ""},
+		{"::", password, ""},
+		{"localhost", password, "want an IP address such as 127.0.0.1 or ::1"},
 	} {
 		got := ""
 		if err := CheckBind(x.addr, x.k.Redis); err != nil {

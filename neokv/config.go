@@ -8,6 +8,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"neokv.dev/neokv/internal/announce"
 	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/server"
 	"neokv.dev/neokv/settings"
@@ -61,6 +62,9 @@ func open(config Config, hooks *seam.Hooks) (_ *Cluster, err error) {
 	}
 	c.settings = s
 	wrong = append(wrong, s.Validate())
+	c.announce = announce.Parse(announce.Settings{Announce: s.Redis.ClusterAnnounce,
+		Hostname: s.Redis.ClusterAnnounceHostname, PreferredEndpointType: s.Redis.ClusterPreferredEndpointType,
+		Stores: s.Cluster.Stores}, func(string, string, string) {}) // Validate tells what is wrong
 	if s.Cluster.Stores > 0 {
 		wrong = append(wrong, CheckPorts(config.Port, config.ProxyPort, s.Cluster.Stores))
 	}
@@ -80,16 +84,13 @@ func open(config Config, hooks *seam.Hooks) (_ *Cluster, err error) {
 }
 
 // CheckBind returns an error if a cluster with these settings may not listen on addr. An address beyond loopback needs
-// a password (redis.requirepass). An unspecified address, such as 0.0.0.0, also needs redis.advertise_ip: the host that
-// the cluster names to its clients.
+// a password (redis.requirepass).
 func CheckBind(addr string, k settings.RedisKnobs) error {
 	switch ip := net.ParseIP(addr); {
 	case ip == nil:
 		return errors.New("want an IP address such as 127.0.0.1 or ::1")
 	case !ip.IsLoopback() && k.RequirePass == "":
 		return errors.New("want a loopback address such as 127.0.0.1 or ::1, or a password in redis.requirepass")
-	case ip.IsUnspecified() && k.AdvertiseIP == "":
-		return errors.New("want redis.advertise_ip too, the host that clients are sent to")
 	}
 	return nil
 }

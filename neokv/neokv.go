@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"neokv.dev/neokv/internal/announce"
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/lua"
 	"neokv.dev/neokv/internal/memconn"
@@ -50,8 +51,7 @@ type Config struct {
 	// NoSockets opens no ports: clients reach the cluster by Dial only. Its addresses are such that a client
 	// which dials them otherwise fails at once.
 	NoSockets bool
-	// Bind is the IP address of the ports, 127.0.0.1 if empty. An address beyond loopback needs redis.requirepass,
-	// and an unspecified one such as 0.0.0.0 needs redis.advertise_ip too.
+	// Bind is the IP address of the ports, 127.0.0.1 if empty. An address beyond loopback needs redis.requirepass.
 	Bind string
 	// Port is the port of store 1; the other stores have the ports that follow it. ProxyPort is the proxy's port, where
 	// clients that know nothing of clusters may send any command. 0 picks free ports.
@@ -63,8 +63,9 @@ type Config struct {
 	// OnEvent, if not nil, is called with each ClusterEvent. It must not block, and may be called by several goroutines
 	// at once.
 	OnEvent func(ClusterEvent)
-	// Progress, if not nil, is called once a second during a boot that takes longer, with what the boot waits for, and
-	// where the process has too few file descriptors, with the settings that Start has reduced.
+	// Progress, if not nil, is called once a second during a boot that takes longer, with what the boot waits for. It is
+	// also called with what redis.cluster_announce has clients told, and where the process has too few file descriptors
+	// with the settings that Start has reduced.
 	Progress func(string)
 }
 
@@ -78,6 +79,7 @@ type Cluster struct {
 	nodes    []*storePlace
 	identity [16]byte
 	initial  *meta.Map // the map of a new cluster
+	announce *announce.Rules
 	boots    boots
 
 	regionMu    sync.Mutex

@@ -81,7 +81,28 @@ func (c *Cluster) listenAll() ([]net.Listener, error) {
 	for i, ln := range all {
 		*addrs[i] = ln.Addr().String()
 	}
+	if err := c.announced(all[:len(c.nodes)]); err != nil {
+		for _, ln := range all {
+			ln.Close()
+		}
+		return nil, err
+	}
 	return all, nil
+}
+
+// announced tells what clients are told of the stores that have these listeners. The error is that one cannot be told.
+func (c *Cluster) announced(stores []net.Listener) error {
+	var ports []int
+	for _, ln := range stores {
+		ports = append(ports, ln.Addr().(*net.TCPAddr).Port)
+	}
+	lines, err := c.announce.Lines(ports)
+	if f := c.config.Progress; f != nil {
+		for _, line := range lines {
+			f(line)
+		}
+	}
+	return err
 }
 
 // noSocket is the host of addresses without sockets: no system connects to it.

@@ -126,12 +126,6 @@ func (n *storePlace) open(booting bool) (*store.Store, error) {
 		return nil, err
 	}
 	c := n.c
-	if ip := c.settings.Redis.AdvertiseIP; ip != "" {
-		host = ip
-	}
-	if first := c.settings.Redis.AdvertisePort; first != 0 {
-		number = first + int(n.id) - 1
-	}
 	c.randMu.Lock()
 	random := rand.New(rand.NewPCG(c.rand.Uint64(), uint64(n.id)))
 	c.randMu.Unlock()
@@ -188,7 +182,7 @@ func (n *storePlace) install(s *store.Store, ln net.Listener) (standIn *server.S
 	c := n.c
 	srv := server.New(server.Options{
 		Node: &storePort{s, n}, Self: n.id, Settings: c.settings, ClientMemory: c.clients, Sockets: &c.sockets,
-		Scans: &c.scans, Hub: &c.hub, Exposed: c.exposed(), Version: Version, OnUnknown: c.onUnknown,
+		Scans: &c.scans, Hub: &c.hub, Exposed: c.exposed(), Announce: c.announce, Version: Version, OnUnknown: c.onUnknown,
 		Seed: c.config.Seed + uint64(n.id), Mistakes: c.hooks.Mistakes.Server,
 	})
 	n.mu.Lock()

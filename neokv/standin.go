@@ -24,7 +24,8 @@ func (c *Cluster) hasStandIns() bool {
 func (c *Cluster) newStandIn(id topology.StoreID) *server.Server {
 	return server.New(server.Options{
 		Node: &standInPort{proxyPort{c}}, Self: id, StandIn: true, Settings: c.settings, ClientMemory: c.clients,
-		Sockets: &c.sockets, Exposed: c.exposed(), Version: Version, Mistakes: c.hooks.Mistakes.Server,
+		Sockets: &c.sockets, Exposed: c.exposed(), Announce: c.announce, Version: Version,
+		Mistakes: c.hooks.Mistakes.Server,
 	})
 }
 

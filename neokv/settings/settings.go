@@ -5,7 +5,11 @@
 // stays as it is.
 package settings
 
-import "time"
+import (
+	"time"
+
+	"neokv.dev/neokv/internal/announce"
+)
 
 // Settings are all knobs and constants of a cluster. The zero value is not valid: begin with Default.
 type Settings struct {
@@ -84,9 +88,11 @@ type RedisKnobs struct {
 	ScriptBytes Bytes `key:"script_bytes" min:"64KiB" max:"1GiB" help:"bytes of strings and tables that one script makes, replies to its calls included, also of those that it no longer uses; beyond, the script is ended and undone"`
 	ScriptCalls int   `key:"script_calls" min:"1" max:"10000000" help:"commands that one script calls, for what they change takes memory on each store, up to some 450 bytes for each; beyond, the script is ended and undone"`
 
-	RequirePass   string `key:"requirepass" secret:"true" help:"password that clients give with AUTH, empty for none; a cluster needs one to listen beyond loopback"`
-	AdvertiseIP   string `key:"advertise_ip" help:"host that clients are sent to, empty for the address listened on"`
-	AdvertisePort int    `key:"advertise_port" min:"0" max:"65535" help:"port of store 1 that clients are sent to, the other stores follow upwards; 0 for the ports listened on"`
+	RequirePass string `key:"requirepass" secret:"true" help:"password that clients give with AUTH, empty for none; a cluster needs one to listen beyond loopback"`
+
+	ClusterAnnounce              string `key:"cluster_announce" help:"addresses that clients are told: HOST:PORT, for each store with commas between, or for all with {n} or {port} in it; behind outside= or NETWORK= for clients from there; empty for the address at which a client has come in, and the ports listened on"`
+	ClusterAnnounceHostname      string `key:"cluster_announce_hostname" help:"host names that clients are told beside the addresses: one for all stores, also with {n} in it, or one for each with commas between; empty for none"`
+	ClusterPreferredEndpointType string `key:"cluster_preferred_endpoint_type" oneof:"ip,hostname,unknown-endpoint" help:"whether clients are sent to the address, to the host name, or to a port of the host that they know"`
 
 	ExpireInterval time.Duration `key:"expire_interval" min:"0s" max:"24h" help:"how often the leader of a region looks through the next 1000 of its keys and deletes those that have expired; 0s for never"`
 
@@ -176,7 +182,7 @@ func Default() Settings {
 	s.Region = RegionKnobs{MaxBytes: 4 << 30}
 	s.Redis = RedisKnobs{
 		ClusterEnabled: true, LeaderlessWait: 2 * time.Second, StandIn: true, MaxClients: 10000, MaxBulkLen: 512 << 20,
-		ScriptSteps: 1_000_000, ScriptBytes: 32 << 20, ScriptCalls: 100_000,
+		ScriptSteps: 1_000_000, ScriptBytes: 32 << 20, ScriptCalls: 100_000, ClusterPreferredEndpointType: announce.IP,
 		ExpireInterval: time.Minute, QueryBufferLimit: 1 << 30, PubsubBufferLimit: 32 << 20, PubsubBufferSoftLimit: 8 << 20,
 		PubsubBufferSoftTime: time.Minute, TrackingTableMaxKeys: 1_000_000, ClientMemory: 512 << 20,
 		TCPKeepalive: 300 * time.Second, RedisConstants: s.Redis.RedisConstants,

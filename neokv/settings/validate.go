@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"neokv.dev/neokv/internal/announce"
 )
 
 // Problem is one thing that is wrong with settings.
@@ -74,10 +76,9 @@ func (s Settings) Validate() error {
 	require(g.MaxBytes == 0 || g.MergeBytes <= g.MaxBytes/4, "region.merge_bytes", g.MergeBytes,
 		"at most a quarter of region.max_bytes (%s), so that a merge does not make a split due", g.MaxBytes)
 	x := s.Redis
-	require(!strings.ContainsFunc(x.AdvertiseIP, func(c rune) bool { return c <= ' ' || c == 0x7f }),
-		"redis.advertise_ip", strconv.Quote(x.AdvertiseIP), "a host without spaces")
-	require(x.AdvertisePort+c.Stores-1 <= 65535, "redis.advertise_port", x.AdvertisePort,
-		"at most %d with cluster.stores (%d)", 65536-c.Stores, c.Stores)
+	announce.Parse(announce.Settings{Announce: x.ClusterAnnounce, Hostname: x.ClusterAnnounceHostname,
+		PreferredEndpointType: x.ClusterPreferredEndpointType, Stores: c.Stores},
+		func(name, value, want string) { require(false, "redis."+name, value, "%s", want) })
 	require(!strings.ContainsFunc(x.NotifyKeyspaceEvents, func(c rune) bool { return !strings.ContainsRune(eventClasses, c) }),
 		"redis.notify_keyspace_events", strconv.Quote(x.NotifyKeyspaceEvents), "letters of %s", eventClasses)
 	require(x.Timeout%time.Second == 0, "redis.timeout", x.Timeout, "whole seconds")

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	"neokv.dev/neokv/internal/announce"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -14,7 +15,7 @@ import (
 type PublicStore struct {
 	ID     topology.StoreID `json:"id"`
 	NodeID string           `json:"node_id"` // 40 hex characters, survives restarts
-	Host   string           `json:"host"`    // as advertised to clients
+	Host   string           `json:"host"`    // that it listens on; clients are told what announce.Rules say
 	Port   int              `json:"port"`
 	Alive  bool             `json:"alive"`
 	Full   bool             `json:"full,omitempty"` // its disk has less space left than the reserve: it takes no writes
@@ -176,8 +177,7 @@ type Decision struct {
 	Slot   topology.Slot // the slot of the first key
 	Index  int           // Serve, Moved, Wait: the index of the region in Table.Regions, if it is known
 	Follow bool          // Serve: here, by a replica that need not lead
-	Host   string        // Moved
-	Port   int           // Moved
+	To     *PublicStore  // Moved
 }
 
 // Decide says where a command is served. slots are the slots of its keys, at least one. self is the store that was
@@ -225,7 +225,7 @@ func Decide(t *Table, self topology.StoreID, slots []topology.Slot, follow bool)
 			d.Action = Wait
 			return d
 		}
-		d.Action, d.Host, d.Port = Moved, leader.Host, leader.Port
+		d.Action, d.To = Moved, leader
 	}
 	return d
 }
@@ -256,7 +256,7 @@ func Unserved(t *Table, self topology.StoreID, slot topology.Slot, turn uint64) 
 		leader = region.Told
 	}
 	if s := t.Store(leader); s != nil && s.ID != self && s.Alive && !t.Alone {
-		d.Action, d.Host, d.Port = Moved, s.Host, s.Port
+		d.Action, d.To = Moved, s
 		return d
 	}
 	var others []*PublicStore
@@ -282,22 +282,22 @@ func Unserved(t *Table, self topology.StoreID, slot topology.Slot, turn uint64) 
 		round++
 	}
 	if i := turn % round; i < uint64(len(others)) {
-		d.Action, d.Host, d.Port = Moved, others[i].Host, others[i].Port
+		d.Action, d.To = Moved, others[i]
 	}
 	return d
 }
 
-// AppendError appends the error line of a redirection or refusal, without the leading '-' and the line's end. It panics
-// for Serve and Wait, which are no answers.
-func (d Decision) AppendError(b []byte) []byte {
+// AppendError appends the error line of a redirection or refusal, without the leading '-' and the line's end. to is what
+// the client is told of the store d.To. It panics for Serve and Wait, which are no answers.
+func (d Decision) AppendError(b []byte, to announce.Addr) []byte {
 	switch d.Action {
 	case Moved:
 		b = append(b, "MOVED "...)
 		b = strconv.AppendUint(b, uint64(d.Slot), 10)
 		b = append(b, ' ')
-		b = append(b, d.Host...)
+		b = append(b, to.Endpoint...) // an IPv6 address without brackets, as Redis does
 		b = append(b, ':')
-		return strconv.AppendInt(b, int64(d.Port), 10)
+		return strconv.AppendInt(b, int64(to.Port), 10)
 	case CrossSlot:
 		return append(b, "CROSSSLOT Keys in request don't hash to the same slot"...)
 	case ClusterDown:

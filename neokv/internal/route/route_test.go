@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"neokv.dev/neokv/internal/announce"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -34,7 +35,11 @@ func (d Decision) text() string {
 	case Wait:
 		return "wait"
 	}
-	return string(d.AppendError(nil))
+	var to announce.Addr
+	if d.To != nil {
+		to = announce.Addr{Endpoint: d.To.Host, Port: d.To.Port}
+	}
+	return string(d.AppendError(nil, to))
 }
 
 func TestHome(t *testing.T) {

@@ -3,6 +3,8 @@ package server
 import (
 	"time"
 
+	"neokv.dev/neokv/internal/announce"
+	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -15,6 +17,8 @@ type caller interface {
 	wrote(r topology.RegionID, w lastWrite)
 	// readOnly reports whether replicas that do not lead may read for the caller.
 	readOnly() bool
+	// told returns what the caller is told of a store's address.
+	told(*route.PublicStore) announce.Addr
 	// received is how many bytes are held for the commands that run now.
 	received() int
 	// lost reports whether the client is gone. It may take a millisecond.
@@ -26,5 +30,19 @@ type caller interface {
 }
 
 func (c *conn) readOnly() bool { return c.session.ReadOnly && c.track == nil } // only leaders tell of changes
-func (c *conn) received() int  { return len(c.rd.buf) }
-func (c *conn) stop()          { c.closing = true }
+
+// told finds out what the connection is told when it has to know: most connections of the proxy port never do.
+func (c *conn) told(s *route.PublicStore) announce.Addr {
+	return c.announced().Store(int(s.ID), s.Host, s.Port)
+}
+
+func (c *conn) announced() *announce.Told {
+	if c.tells == nil {
+		t := c.s.o.Announce.To(c.nc.LocalAddr(), c.nc.RemoteAddr())
+		c.tells = &t
+	}
+	return c.tells
+}
+
+func (c *conn) received() int { return len(c.rd.buf) }
+func (c *conn) stop()         { c.closing = true }

@@ -82,7 +82,7 @@ func (e *executor) tryPop() {
 			}
 		case d.Action == route.Wait, d.Action == route.Moved && e.outdated(t, d):
 		default:
-			e.endPop(false, func() { e.out.Buf = append(d.AppendError(append(e.out.Buf, '-')), '\r', '\n') })
+			e.endPop(false, func() { e.deny(e.out, d) })
 			return
 		}
 		if e.wait(changed, minTime(x.deadline, x.until)) {
@@ -93,7 +93,7 @@ func (e *executor) tryPop() {
 			return
 		}
 		d := route.Unserved(t, e.self, x.slots[0], e.unserved.Add(1)-1)
-		e.endPop(false, func() { e.out.Buf = append(d.AppendError(append(e.out.Buf, '-')), '\r', '\n') })
+		e.endPop(false, func() { e.deny(e.out, d) })
 		return
 	}
 }

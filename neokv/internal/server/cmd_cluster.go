@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 
+	"neokv.dev/neokv/internal/announce"
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/topology"
@@ -79,11 +80,23 @@ func runClusterSlots(c *conn, args [][]byte) {
 		o.Array(3)
 		o.Int(int64(h.slots.First))
 		o.Int(int64(h.slots.Last))
+		a, preferred := c.told(h.store), c.announced().Preferred
 		o.Array(4)
-		o.BulkString(h.store.Host)
-		o.Int(int64(h.store.Port))
+		if preferred == announce.UnknownEndpoint {
+			o.Null()
+		} else {
+			o.BulkString(a.Endpoint)
+		}
+		o.Int(int64(a.Port))
 		o.BulkString(h.store.NodeID)
-		o.Map(0)
+		var others []any
+		if preferred != announce.IP {
+			others = append(others, "ip", a.IP)
+		}
+		if preferred != announce.Hostname && a.Hostname != "" {
+			others = append(others, "hostname", a.Hostname)
+		}
+		o.MapOf(others...)
 	}
 }
 
@@ -107,8 +120,12 @@ func runClusterShards(c *conn, args [][]byte) {
 			}
 		}, "nodes", func() {
 			o.Array(1)
-			o.MapOf("id", s.NodeID, "port", s.Port, "ip", s.Host, "endpoint", s.Host, "role", "master",
-				"replication-offset", 0, "health", health)
+			a := c.told(s)
+			fields := []any{"id", s.NodeID, "port", a.Port, "ip", a.IP, "endpoint", a.Endpoint}
+			if a.Hostname != "" {
+				fields = append(fields, "hostname", a.Hostname)
+			}
+			o.MapOf(append(fields, "role", "master", "replication-offset", 0, "health", health)...)
 		})
 	}
 }
@@ -128,7 +145,12 @@ func runClusterNodes(c *conn, args [][]byte) {
 		if c.down(s) {
 			flags, link = flags+",fail", "disconnected"
 		}
-		b = fmt.Appendf(b, "%s %s:%d@0 %s - 0 0 %d %s", s.NodeID, s.Host, s.Port, flags, s.ID, link)
+		a := c.told(s)
+		b = fmt.Appendf(b, "%s %s:%d@0", s.NodeID, a.IP, a.Port)
+		if a.Hostname != "" {
+			b = append(append(b, ','), a.Hostname...)
+		}
+		b = fmt.Appendf(b, " %s - 0 0 %d %s", flags, s.ID, link)
 		for _, r := range at(all, s) {
 			b = append(append(b, ' '), r.String()...)
 		}

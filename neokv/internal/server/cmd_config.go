@@ -310,8 +310,7 @@ func mustInt(value string) int64 {
 	return n
 }
 
-// port returns the port that the server listens on. A server that listens in memory returns the port that its store
-// advertises.
+// port returns the port that the server listens on, of a server that listens in memory the one of its address.
 func (s *Server) port() int {
 	s.mu.Lock()
 	for _, ln := range s.listeners {

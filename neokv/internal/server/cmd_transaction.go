@@ -497,7 +497,7 @@ func (e *executor) serves(cmd *command) bool {
 	if d.Action == route.Serve || d.Action == route.Wait || d.Action == route.Moved && e.outdated(t, d) {
 		return true
 	}
-	e.out.Buf = append(d.AppendError(append(e.out.Buf, '-')), '\r', '\n')
+	e.deny(e.out, d)
 	return false
 }
 
@@ -517,7 +517,7 @@ func (e *executor) awaitServed(slot topology.Slot) bool {
 			}
 			d = route.Unserved(t, e.self, slot, e.unserved.Add(1)-1)
 		}
-		e.out.Buf = append(d.AppendError(append(e.out.Buf, '-')), '\r', '\n')
+		e.deny(e.out, d)
 		return false
 	}
 }
@@ -550,12 +550,12 @@ func (e *executor) watch(names [][]byte, out *redis.Reply) *region.Watch {
 			}
 		case d.Action == route.Wait, d.Action == route.Moved && e.outdated(t, d):
 		default:
-			out.Buf = append(d.AppendError(append(out.Buf, '-')), '\r', '\n')
+			e.deny(out, d)
 			return nil
 		}
 		if !e.wait(changed, deadline) {
 			d := route.Unserved(t, e.self, e.slots[0], e.unserved.Add(1)-1)
-			out.Buf = append(d.AppendError(append(out.Buf, '-')), '\r', '\n')
+			e.deny(out, d)
 			return nil
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"neokv.dev/neokv/internal/announce"
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/session"
 	"neokv.dev/neokv/internal/topology"
@@ -42,6 +43,7 @@ type conn struct {
 	subs    subscriptions
 	track   *tracker                        // nil if it tracks no keys
 	hosts   bool                            // guests are known
+	tells   *announce.Told                  // see announced
 	written map[topology.RegionID]lastWrite // its last write in each region that it wrote to
 
 	waits    int // bytes that a region holds for its blocking pop, about

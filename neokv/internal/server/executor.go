@@ -6,6 +6,7 @@ import (
 	"time"
 	"unsafe"
 
+	"neokv.dev/neokv/internal/announce"
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/lua"
 	"neokv.dev/neokv/internal/redis"
@@ -301,10 +302,19 @@ func (e *executor) failAll(tasks []int, line string) {
 	}
 }
 
+// deny appends the error of a decision that is none to serve the command here.
+func (e *executor) deny(out *redis.Reply, d route.Decision) {
+	var to announce.Addr
+	if d.To != nil {
+		to = e.caller.told(d.To)
+	}
+	out.Buf = append(d.AppendError(append(out.Buf, '-'), to), "\r\n"...)
+}
+
 // refuse answers a task with a redirection, or with the reason why there is none.
 func (e *executor) refuse(x *task, d route.Decision) {
 	start := len(e.errs.Buf)
-	e.errs.Buf = append(d.AppendError(append(e.errs.Buf, '-')), '\r', '\n')
+	e.deny(&e.errs, d)
 	e.failFrom(x, start)
 }
 

@@ -18,6 +18,9 @@ type pieces struct {
 	left [][]byte
 }
 
+func (p *pieces) LocalAddr() net.Addr  { return nil }
+func (p *pieces) RemoteAddr() net.Addr { return nil }
+
 func (p *pieces) Read(b []byte) (int, error) {
 	for len(p.left) > 0 && len(p.left[0]) == 0 {
 		p.left = p.left[1:]

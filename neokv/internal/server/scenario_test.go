@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"neokv.dev/neokv/internal/announce"
 	"neokv.dev/neokv/internal/lua"
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/region"
@@ -382,7 +383,10 @@ func (x *scenario) wrote(r topology.RegionID, w lastWrite) {
 	x.say("last write in region %d: %d", r, w.index)
 }
 
-func (x *scenario) readOnly() bool          { return x.reads }
+func (x *scenario) readOnly() bool { return x.reads }
+func (x *scenario) told(s *route.PublicStore) announce.Addr {
+	return announce.Addr{Endpoint: s.Host, Port: s.Port}
+}
 func (x *scenario) received() int           { return x.bytes }
 func (x *scenario) lost(now time.Time) bool { return false }
 func (x *scenario) wake()                   {}

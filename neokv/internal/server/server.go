@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"neokv.dev/neokv/internal/announce"
 	"neokv.dev/neokv/internal/lua"
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/region"
@@ -97,8 +98,9 @@ type Options struct {
 	// ClientMemory bounds the memory that the server holds for clients. Servers may share one. If it is nil, the server
 	// makes its own from the settings.
 	ClientMemory *ClientMemory
-	Sockets      *Sockets // bounds the connections of several servers together; nil: nothing does
-	Scans        *Scans   // remembers scans for several servers; nil: the server has its own
+	Sockets      *Sockets        // bounds the connections of several servers together; nil: nothing does
+	Scans        *Scans          // remembers scans for several servers; nil: the server has its own
+	Announce     *announce.Rules // what clients are told of the stores; nil: where these listen
 	Version      string
 	// OnUnknown, if not nil, is called with the name of each command that a client calls and no table has, in upper
 	// case.
@@ -174,6 +176,9 @@ func New(o Options) *Server {
 	s.tracked.SetMost(s.o.Settings.Redis.TrackingTableMaxKeys)
 	if o.Scans == nil {
 		s.o.Scans = new(Scans)
+	}
+	if o.Announce == nil {
+		s.o.Announce = new(announce.Rules)
 	}
 	if o.Hub == nil {
 		s.o.Hub = new(Hub)
