@@ -68,7 +68,10 @@ func (s *Server) parameters() []parameter {
 			},
 		},
 		bytesOf("client-query-buffer-limit", &s.limits.query, 1<<20, math.MaxInt64),
+		only("cluster-announce-hostname", s.hostname(), "it is the setting redis.cluster_announce_hostname"),
 		fixed("cluster-enabled", yesNo(!s.proxy())),
+		only("cluster-preferred-endpoint-type", now.Redis.ClusterPreferredEndpointType,
+			"it is the setting redis.cluster_preferred_endpoint_type"),
 		fixed("databases", "1"),
 		fixed("enable-debug-command", "no"),
 		only("busy-reply-threshold", "5000", noTimeLimit),
@@ -308,6 +311,12 @@ func mustInt(value string) int64 {
 		panic("a checked number is none: " + value)
 	}
 	return n
+}
+
+// hostname returns the host name that clients are told of the store, empty if there is none.
+func (s *Server) hostname() string {
+	t := s.o.Announce.To(nil, nil)
+	return t.Store(int(s.o.Self), "", 0).Hostname
 }
 
 // port returns the port that the server listens on, of a server that listens in memory the one of its address.
