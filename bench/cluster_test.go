@@ -291,3 +291,17 @@ func TestSlotRange(t *testing.T) {
 		}
 	}
 }
+
+// TestRedirections reads addresses as Redis writes them in redirections: of IPv6 without brackets, and without a host
+// where clients shall take the one that they have.
+func TestRedirections(t *testing.T) {
+	tg := &target{seeds: []string{"[fd00::1]:7001"}, ids: map[string]nodeID{}}
+	for in, want := range map[string]string{
+		"127.0.0.1:7002": "127.0.0.1:7002", "db:7002": "db:7002", ":7002": "[fd00::1]:7002",
+		"fd00::2:7002": "[fd00::2]:7002", "[fd00::2]:7002": "[fd00::2]:7002", "::1:7002": "[::1]:7002",
+	} {
+		if got := tg.addr(tg.redirectID(in)); got != want {
+			t.Errorf("MOVED 0 %s: to %s; want %s", in, got, want)
+		}
+	}
+}

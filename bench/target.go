@@ -121,15 +121,18 @@ func (t *target) id(addr string) nodeID {
 	return id
 }
 
-// redirectID returns the number of the address in a redirection. An empty host there stands for the node that was
-// asked; we take the host of the first seed.
+// redirectID returns the number of the address in a redirection, where an IPv6 address has no brackets. An empty host
+// stands for the node that was asked; we take the host of the first seed.
 func (t *target) redirectID(addr string) nodeID {
-	if strings.HasPrefix(addr, ":") {
-		if host, _, err := net.SplitHostPort(t.seeds[0]); err == nil {
-			addr = net.JoinHostPort(host, addr[1:])
-		}
+	colon := strings.LastIndexByte(addr, ':')
+	if colon < 0 {
+		return t.id(addr)
 	}
-	return t.id(addr)
+	host := strings.Trim(addr[:colon], "[]")
+	if host == "" {
+		host, _, _ = net.SplitHostPort(t.seeds[0]) // a Unix socket has none
+	}
+	return t.id(net.JoinHostPort(host, addr[colon+1:]))
 }
 
 // addr returns the address of a node.

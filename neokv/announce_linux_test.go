@@ -8,11 +8,14 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"neokv.dev/neokv/internal/announce"
 )
 
 // mapped is a cluster whose ports are mapped to others, as those of a container are: what comes to an address of
@@ -250,6 +253,37 @@ func TestAnnounceKept(t *testing.T) {
 		}
 		if err := c.Close(); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// TestPreferredHostname has go-redis follow host names.
+func TestPreferredHostname(t *testing.T) {
+	k := *small()
+	k.Redis.ClusterPreferredEndpointType, k.Redis.ClusterAnnounceHostname = announce.Hostname, "localhost"
+	c := start(t, Config{InMemory: true, Settings: &k})
+	var mu sync.Mutex
+	dialled := map[string]bool{}
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: c.Addrs()[:1],
+		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			mu.Lock()
+			dialled[addr] = true
+			mu.Unlock()
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		},
+	})
+	defer client.Close()
+	for i := range 100 {
+		if err := client.Set(t.Context(), fmt.Sprint("key", i), i, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	for _, addr := range c.Addrs() {
+		if _, port, _ := net.SplitHostPort(addr); !dialled["localhost:"+port] {
+			t.Errorf("go-redis has dialled %v, and not localhost:%s", dialled, port)
 		}
 	}
 }

@@ -90,16 +90,14 @@ func whereIs(cluster *neokv.Cluster, ctl control) whereabouts {
 	return w
 }
 
-// local returns an address with a loopback host where it has an unspecified one.
+// local returns an address with a loopback host where it has an unspecified one: all addresses are those of IPv4, too,
+// while a container often has no IPv6.
 func local(addr string) string {
 	host, port, _ := net.SplitHostPort(addr)
-	switch ip := net.ParseIP(host); {
-	case !ip.IsUnspecified():
+	if !net.ParseIP(host).IsUnspecified() {
 		return addr
-	case ip.To4() != nil:
-		return net.JoinHostPort("127.0.0.1", port)
 	}
-	return net.JoinHostPort("::1", port)
+	return net.JoinHostPort("127.0.0.1", port)
 }
 
 func (w whereabouts) secret() string   { return w.password }

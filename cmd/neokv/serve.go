@@ -91,8 +91,8 @@ func (f *serveFlags) serve(c *cobra.Command, p process) (err error) {
 	if _, err := fmt.Fprintln(p.stdout, readyLine(cluster), "control="+control.port()); err != nil {
 		return err
 	}
-	fmt.Fprintf(p.stderr, "neokv: try redis-cli -c -p %s, or redis-cli -p %s for all keys at one port; neokv ctl "+
-		"shows and hurts the cluster\n", portOf(cluster.Addrs()[0]), portOf(cluster.ProxyAddr()))
+	fmt.Fprintf(p.stderr, "neokv: try redis-cli -c %s, or redis-cli %s for all keys at one port; neokv ctl "+
+		"shows and hurts the cluster\n", cliFlags(cluster.Addrs()[0]), cliFlags(cluster.ProxyAddr()))
 	for {
 		select {
 		case <-ctx.Done():
@@ -194,6 +194,15 @@ func readyLine(c *neokv.Cluster) string {
 	return fmt.Sprintf("NEOKV_READY port=%s ports=%s proxy=%s stores=%d regions=%d in=%.2fs",
 		ports[0], strings.Join(ports, ","), portOf(c.ProxyAddr()), len(status.Stores), len(status.Regions),
 		c.BootTime().Seconds())
+}
+
+// cliFlags are the flags by which redis-cli connects to an address of this machine.
+func cliFlags(addr string) string {
+	host, port, _ := net.SplitHostPort(local(addr))
+	if host == "127.0.0.1" {
+		return "-p " + port
+	}
+	return "-h " + host + " -p " + port
 }
 
 func portOf(addr string) string {

@@ -276,3 +276,16 @@ func TestServeWithoutAStore(t *testing.T) {
 		}
 	}
 }
+
+// TestWhereRedisCliConnects has addresses listened on, and what reaches them from this machine: all addresses are those
+// of IPv4, too, also where a listener names them as IPv6 does.
+func TestWhereRedisCliConnects(t *testing.T) {
+	for addr, want := range map[string]string{
+		"127.0.0.1:7001": "-p 7001", "0.0.0.0:7001": "-p 7001", "[::]:7001": "-p 7001",
+		"[::1]:7001": "-h ::1 -p 7001", "10.1.2.3:7001": "-h 10.1.2.3 -p 7001",
+	} {
+		if got := cliFlags(addr); got != want {
+			t.Errorf("redis-cli to %s: %s; want %s", addr, got, want)
+		}
+	}
+}
