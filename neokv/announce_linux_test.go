@@ -220,6 +220,27 @@ func TestAnnounceRefused(t *testing.T) {
 	}
 }
 
+// TestAnnounceOfFolder opens a folder of two stores by settings for three, with a list for two.
+func TestAnnounceOfFolder(t *testing.T) {
+	k := *small()
+	config := Config{Dir: t.TempDir(), Stores: 2, Settings: &k}
+	for range 2 {
+		c, err := Start(t.Context(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		config.Stores, k.Redis.ClusterAnnounce = 0, "a:1,b:2"
+	}
+	k.Redis.ClusterAnnounce = "a:1"
+	const want = `redis.cluster_announce: "a:1": want one for each of cluster.stores (2), or a single one with {n} or {port}`
+	if _, err := Start(t.Context(), config); err == nil || err.Error() != want {
+		t.Errorf("%v; want %s", err, want)
+	}
+}
+
 // TestAnnounceKept kills and starts a store, and starts the cluster anew on other ports: clients are told the same.
 func TestAnnounceKept(t *testing.T) {
 	k := *small()

@@ -61,10 +61,16 @@ func open(config Config, hooks *seam.Hooks) (_ *Cluster, err error) {
 		c.folder, s.Cluster, s.Engine.WALDir = f, f.shape, f.walDir
 	}
 	c.settings = s
-	wrong = append(wrong, s.Validate())
-	c.announce = announce.Parse(announce.Settings{Announce: s.Redis.ClusterAnnounce,
-		Hostname: s.Redis.ClusterAnnounceHostname, PreferredEndpointType: s.Redis.ClusterPreferredEndpointType,
-		Stores: s.Cluster.Stores}, func(string, string, string) {}) // Validate tells what is wrong
+	if err := s.Validate(); err != nil {
+		wrong = append(wrong, err)
+	} else {
+		c.announce = announce.Parse(announce.Settings{Announce: s.Redis.ClusterAnnounce,
+			Hostname: s.Redis.ClusterAnnounceHostname, PreferredEndpointType: s.Redis.ClusterPreferredEndpointType,
+			Stores: s.Cluster.Stores}, func(setting, value, want string) {
+			wrong = append(wrong, settings.Invalid{{Name: "redis." + setting,
+				Text: fmt.Sprintf("redis.%s: %s: want %s", setting, value, want)}})
+		})
+	}
 	if s.Cluster.Stores > 0 {
 		wrong = append(wrong, CheckPorts(config.Port, config.ProxyPort, s.Cluster.Stores))
 	}

@@ -13,6 +13,7 @@ import (
 	"neokv.dev/neokv/internal/memconn"
 	"neokv.dev/neokv/internal/server"
 	"neokv.dev/neokv/internal/transport"
+	"neokv.dev/neokv/settings"
 )
 
 // newNetwork returns the network between the stores. Over TCP each store listens on one more port, always on loopback,
@@ -97,12 +98,15 @@ func (c *Cluster) announced(stores []net.Listener) error {
 		ports = append(ports, ln.Addr().(*net.TCPAddr).Port)
 	}
 	lines, err := c.announce.Lines(ports)
+	if err != nil {
+		return settings.Invalid{{Name: "redis.cluster_announce", Text: err.Error()}}
+	}
 	if f := c.config.Progress; f != nil {
 		for _, line := range lines {
 			f(line)
 		}
 	}
-	return err
+	return nil
 }
 
 // noSocket is the host of addresses without sockets: no system connects to it.

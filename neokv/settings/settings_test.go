@@ -140,6 +140,14 @@ func TestValidate(t *testing.T) {
 		{"a merge that is split again", func(s *Settings) { s.Region.MaxBytes, s.Region.MergeBytes = 64<<20, 17<<20 },
 			[]string{"region.merge_bytes: 17MiB: want at most a quarter of region.max_bytes (64MiB), so that a merge " +
 				"does not make a split due"}},
+		{"addresses that cannot be told", func(s *Settings) {
+			s.Redis.ClusterAnnounce, s.Redis.ClusterAnnounceHostname = "a,b:0", "a_b"
+		}, []string{
+			`redis.cluster_announce: "a": want HOST:PORT, an IPv6 address in brackets`,
+			`redis.cluster_announce: "b:0": want a port from 1 to 65535`,
+			`redis.cluster_announce_hostname: "a_b": want up to 255 letters, digits, hyphens and dots`,
+		}},
+		{"addresses for a folder of two stores", func(s *Settings) { s.Redis.ClusterAnnounce = "a:1,b:2" }, nil},
 		{"merges without splits", func(s *Settings) { s.Region.MaxBytes, s.Region.MergeBytes = 0, 17<<20 }, nil},
 	} {
 		s := Default()

@@ -76,8 +76,9 @@ func (s Settings) Validate() error {
 	require(g.MaxBytes == 0 || g.MergeBytes <= g.MaxBytes/4, "region.merge_bytes", g.MergeBytes,
 		"at most a quarter of region.max_bytes (%s), so that a merge does not make a split due", g.MaxBytes)
 	x := s.Redis
+	// Whether there is an address for each store, neokv.Start sees: a data folder may have another number of them.
 	announce.Parse(announce.Settings{Announce: x.ClusterAnnounce, Hostname: x.ClusterAnnounceHostname,
-		PreferredEndpointType: x.ClusterPreferredEndpointType, Stores: c.Stores},
+		PreferredEndpointType: x.ClusterPreferredEndpointType},
 		func(name, value, want string) { require(false, "redis."+name, value, "%s", want) })
 	require(!strings.ContainsFunc(x.NotifyKeyspaceEvents, func(c rune) bool { return !strings.ContainsRune(eventClasses, c) }),
 		"redis.notify_keyspace_events", strconv.Quote(x.NotifyKeyspaceEvents), "letters of %s", eventClasses)

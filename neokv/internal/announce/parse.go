@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// Settings are those of redis.cluster_... that Rules are made of, and the number of stores.
+// Settings are those of redis.cluster_... that Rules are made of.
 type Settings struct {
 	Announce, Hostname, PreferredEndpointType string
 
-	Stores int
+	Stores int // 0 while their number is not known
 }
 
 // Parse makes Rules of settings. For each mistake it calls wrong, with the setting's name behind redis., the part of the
