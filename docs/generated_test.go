@@ -165,7 +165,7 @@ func TestFaults(t *testing.T) {
 	generated(t, "cluster.md", b.String())
 }
 
-// The commands are those that a server names itself, by COMMAND and COMMAND DOCS.
+// The commands are those that a server names itself, by COMMAND, COMMAND DOCS and NEOKV DOCS.
 func TestCommands(t *testing.T) {
 	ctx := t.Context()
 	neokv.LogRaft(os.Stderr)
@@ -191,9 +191,17 @@ func TestCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	here, err := client.Do(ctx, "NEOKV", "DOCS").Slice()
+	if err != nil {
+		t.Fatal(err)
+	}
+	facts := factsOf(docs)
+	for i := 0; i < len(here); i += 2 {
+		facts[here[i].(string)]["summary"] = here[i+1].(string)
+	}
 	rows := map[string][][]string{} // by group
 	var groups []string
-	addCommands(info, factsOf(docs), "", func(group string, cells []string) {
+	addCommands(info, facts, "", func(group string, cells []string) {
 		if rows[group] == nil {
 			groups = append(groups, group)
 		}

@@ -259,8 +259,7 @@ var blockingCommands = []*Command{
 		Name: "brpoplpush", Arity: 4, Flags: blocksOnly | FlagDenyOOM,
 		Keys:   fromTo([]string{"RW", "access", "delete"}, []string{"RW", "insert"}),
 		Blocks: &Blocking{Type: keys.List, Timeout: -1, Source: true}, Write: brpoplpush,
-		Doc:        Doc{"Moves the last element of a list before the first of another, or of the same; waits for one.", "2.2.0", "list", "O(1)"},
-		Deprecated: Deprecated{"6.2.0", "`BLMOVE` with the `RIGHT` and `LEFT` arguments"},
+		Doc: Doc{"Moves the last element of a list before the first of another, or of the same; waits for one.", "2.2.0", "list", "O(1)"},
 	},
 	{
 		Name: "blmpop", Arity: -5, Flags: blocks | FlagMovableKeys, Keys: countedKeys(2, "RW", "access", "delete"),

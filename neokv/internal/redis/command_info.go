@@ -266,50 +266,6 @@ func (k *KeySpec) write(out *Reply) {
 	part("find_keys", "range", "lastkey", k.Last, "keystep", k.Step, "limit", 0)
 }
 
-// WriteDocs appends the row's entry in COMMAND DOCS: its name, then a map of facts about it.
-func (c *Command) WriteDocs(out *Reply) {
-	out.BulkString(c.FullName())
-	facts := [...]struct{ name, value string }{
-		{"summary", c.Doc.Summary}, {"since", c.Doc.Since}, {"group", c.Doc.Group}, {"complexity", c.Doc.Complexity},
-	}
-	n := 0
-	for _, f := range facts {
-		if f.value != "" {
-			n++
-		}
-	}
-	if len(c.Sub) > 0 {
-		n++
-	}
-	if c.Deprecated.Since != "" {
-		n += 3
-	}
-	out.Map(n)
-	for _, f := range facts {
-		if f.value != "" {
-			out.BulkString(f.name)
-			out.BulkString(f.value)
-		}
-	}
-	if d := &c.Deprecated; d.Since != "" {
-		out.BulkString("doc_flags")
-		out.Set(1)
-		out.Status("deprecated")
-		out.BulkString("deprecated_since")
-		out.BulkString(d.Since)
-		out.BulkString("replaced_by")
-		out.BulkString(d.ReplacedBy)
-	}
-	if len(c.Sub) == 0 {
-		return
-	}
-	out.BulkString("subcommands")
-	out.Map(len(c.Sub))
-	for _, s := range c.Sub {
-		s.WriteDocs(out)
-	}
-}
-
 // WriteHelp appends the reply of a container's HELP: two lines for each subcommand, its name and what it does.
 func (c *Command) WriteHelp(out *Reply) {
 	out.Array(1 + 2*len(c.Sub))

@@ -75,7 +75,8 @@ func (c *Command) inCategory(name string) bool {
 		return true
 	}
 	if len(c.Sub) == 0 && groupCategories[c.Doc.Group] == name { // a container has only the categories of its flags
-		return name != "keyspace" || !slices.Contains(c.Categories, "list") // SORT is not in keyspace
+		// SORT and WAIT are not in keyspace.
+		return name != "keyspace" || !slices.Contains(c.Categories, "list") && !slices.Contains(c.Categories, "connection")
 	}
 	switch name {
 	case "write":

@@ -23,7 +23,6 @@ var hashCommands = []*Command{
 		Write: hmset, Reads: Reads{Elements: named(2, 2)},
 		Doc: Doc{"Gives fields of a hash the values that follow them.", "2.0.0", "hash",
 			"O(N) where N is the number of fields that are set."},
-		Deprecated: Deprecated{"4.0.0", "`HSET` with multiple field-value pairs"},
 	},
 	{
 		Name: "hget", Arity: 3, Flags: FlagReadonly | FlagFast, Keys: oneKey("", "RO", "access"),

@@ -110,7 +110,6 @@ var listCommands = []*Command{
 		Keys: fromTo([]string{"RW", "access", "delete"}, []string{"RW", "insert"}), Write: rpoplpush,
 		Doc: Doc{"Moves the last element of a list before the first of another, or of the same, and returns it.",
 			"1.2.0", "list", "O(1)"},
-		Deprecated: Deprecated{"6.2.0", "`LMOVE` with the `RIGHT` and `LEFT` arguments"},
 	},
 	{
 		Name: "lmpop", Arity: -4, Flags: FlagWrite | FlagMovableKeys, Keys: countedKeys(1, "RW", "access", "delete"),

@@ -23,7 +23,6 @@ type Command struct {
 	Tips       []string
 	Keys       []KeySpec // empty: no keys
 	Doc        Doc
-	Deprecated Deprecated
 	Sub        []*Command
 
 	// How says how the command runs. NewTable sets it for rows that have Read or Write and do not say.
@@ -79,16 +78,14 @@ const (
 	HowScript   // as a call of Script or ScriptRead, which the server makes of it
 )
 
-// Doc has the texts of COMMAND DOCS and of docs/commands.md. The summary is our own; the rest are facts about Redis.
+// Doc describes a command. The summary says what the command does here: NEOKV DOCS, HELP and docs/commands.md have it.
+// The rest are facts about Redis. COMMAND DOCS has its own texts of the commands that Redis has: see commandDoc.
 type Doc struct {
 	Summary    string
 	Since      string
 	Group      string
 	Complexity string
 }
-
-// Deprecated says since when Redis discourages a command, and what replaces it. It is zero for other commands.
-type Deprecated struct{ Since, ReplacedBy string }
 
 // Split says how the replies of a command that ran in several regions become one.
 type Split byte

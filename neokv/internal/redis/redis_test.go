@@ -127,7 +127,8 @@ func TestContainers(t *testing.T) {
 	container := &Command{
 		Name: "client", Arity: -2, Doc: Doc{"About connections.", "2.4.0", "connection", "O(1)"},
 		Sub: []*Command{{Name: "setname", Arity: 3, How: HowSession, Flags: FlagNoScript | FlagLoading | FlagStale,
-			Doc: Doc{"Names it.", "2.6.9", "connection", "O(1)"}}},
+			Doc: Doc{"Names it.", "2.6.9", "connection", "O(1)"}},
+			{Name: "own", Arity: 2, How: HowOwn, Doc: Doc{"Is ours.", "0.1.0", "connection", "O(1)"}}},
 	}
 	table := NewTable(append([]*Command{container}, Rows()...)...)
 	reply := func(f func(out *Reply)) string {
@@ -171,9 +172,13 @@ func TestContainers(t *testing.T) {
 	}{
 		{"arity", func(o *Reply) { o.WrongArity(sub) }, "ERR wrong number of arguments for 'client|setname' command"},
 		{"info", func(o *Reply) { table.WriteInfo(o, words("client"), nil) },
-			`[["client" -2 [] 0 0 0 [@slow] [] [] [["client|setname" 3 [noscript loading stale] 0 0 0 [@slow @connection] [] [] []]]]]`},
+			`[["client" -2 [] 0 0 0 [@slow] [] [] [["client|setname" 3 [noscript loading stale] 0 0 0 [@slow @connection] [] [] []]` +
+				` ["client|own" 2 [] 0 0 0 [@slow @connection] [] [] []]]]]`},
 		{"docs", func(o *Reply) { table.WriteDocs(o, words("client|setname nosuch"), nil) },
-			`["client|setname" ["summary" "Names it." "since" "2.6.9" "group" "connection" "complexity" "O(1)"]]`},
+			`["client|setname" ["summary" "Set the current connection name" "since" "2.6.9" "group" "connection" ` +
+				`"complexity" "O(1)" "arguments" [["name" "connection-name" "type" "string"]]]]`},
+		{"docs of our own", func(o *Reply) { table.WriteDocs(o, words("client|own"), nil) },
+			`["client|own" ["summary" "Is ours." "since" "0.1.0" "group" "connection" "complexity" "O(1)"]]`},
 		{"keys of none", func(o *Reply) { table.WriteGetKeys(o, words("client setname x"), nil) },
 			"ERR The command has no key arguments"},
 		{"keys", func(o *Reply) { table.WriteGetKeys(o, words("mset a 1 b 2"), nil) }, `["a" "b"]`},

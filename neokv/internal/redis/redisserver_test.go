@@ -381,14 +381,6 @@ func TestRowsAreRedis(t *testing.T) {
 					same("command info " + c.FullName())
 				}
 
-				data.WriteDocs(&out, [][]byte{[]byte(c.FullName())}, nil)
-				ours, theirs := docs(t, out.Buf), docs(t, ask("command docs "+c.FullName()))
-				out.Buf = out.Buf[:0]
-				for _, fact := range []string{"since", "group", "doc_flags", "deprecated_since", "replaced_by"} {
-					if ours[fact] != theirs[fact] {
-						t.Errorf("%s: %s %q, want %q", c.FullName(), fact, ours[fact], theirs[fact])
-					}
-				}
 				for _, args := range []string{"a", "a b", "a b c", "a b c d", "a b c d e"} {
 					call := strings.Replace(c.FullName(), "|", " ", 1) + " " + args
 					if len(c.Sub) > 0 {
@@ -443,20 +435,6 @@ func raw(t *testing.T, conn net.Conn) func(call string) []byte {
 		t.Fatalf("%s: no whole reply in %q", call, reply)
 		return nil
 	}
-}
-
-// docs returns the strings of a COMMAND DOCS reply about one command.
-func docs(t *testing.T, reply []byte) map[string]string {
-	t.Helper()
-	v, err := redistest.Parse(reply)
-	if err != nil || len(v.Items) != 2 {
-		t.Fatalf("docs %q: %v", reply, err)
-	}
-	m := make(map[string]string)
-	for items := v.Items[1].Items; len(items) >= 2; items = items[2:] {
-		m[string(items[0].Text)] = items[1].String()
-	}
-	return m
 }
 
 // TestMatchIsRedis compares which keys random patterns match. Most patterns have classes, with ranges, escapes and

@@ -86,9 +86,8 @@ var stringCommands = []*Command{
 	},
 	{
 		Name: "getset", Arity: 3, Flags: FlagWrite | FlagDenyOOM | FlagFast, Keys: oneKey("", "RW", "access", "update"),
-		Write:      getset,
-		Doc:        Doc{"Makes a key hold a string and returns the one before.", "1.0.0", "string", "O(1)"},
-		Deprecated: Deprecated{"6.2.0", "`SET` with the `!GET` argument"},
+		Write: getset,
+		Doc:   Doc{"Makes a key hold a string and returns the one before.", "1.0.0", "string", "O(1)"},
 	},
 	{
 		Name: "getdel", Arity: 2, Flags: FlagWrite | FlagFast, Keys: oneKey("", "RW", "access", "delete"),
@@ -109,7 +108,6 @@ var stringCommands = []*Command{
 		Name: "substr", Arity: 4, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"), Read: getrange,
 		Doc: Doc{"The old name of GETRANGE.", "1.0.0", "string",
 			"O(N) where N is the length of the part, or that of a string of up to 64 KiB."},
-		Deprecated: Deprecated{"2.0.0", "`GETRANGE`"},
 	},
 	{
 		Name: "setrange", Arity: 4, Flags: FlagWrite | FlagDenyOOM, Keys: oneKey("", "RW", "update"), Write: setrange,

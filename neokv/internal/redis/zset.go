@@ -99,34 +99,29 @@ var zsetCommands = []*Command{
 		Read: with((*Reader).zrange, zspan{by: byRank, rev: true}),
 		Doc: Doc{"Returns members of a sorted set from one index to another, from the highest score down.",
 			"1.2.0", zsets, rangeCost},
-		Deprecated: Deprecated{"6.2.0", "`ZRANGE` with the `REV` argument"},
 	},
 	{
 		Name: "zrangebyscore", Arity: -4, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"),
-		Read:       with((*Reader).zrange, zspan{by: byScore}),
-		Doc:        Doc{"Returns the members of a sorted set whose scores lie in a range.", "1.0.5", zsets, rangeCost},
-		Deprecated: Deprecated{"6.2.0", "`ZRANGE` with the `BYSCORE` argument"},
+		Read: with((*Reader).zrange, zspan{by: byScore}),
+		Doc:  Doc{"Returns the members of a sorted set whose scores lie in a range.", "1.0.5", zsets, rangeCost},
 	},
 	{
 		Name: "zrevrangebyscore", Arity: -4, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"),
 		Read: with((*Reader).zrange, zspan{by: byScore, rev: true}),
 		Doc: Doc{"Returns the members of a sorted set whose scores lie in a range, from the highest score down.",
 			"2.2.0", zsets, rangeCost},
-		Deprecated: Deprecated{"6.2.0", "`ZRANGE` with the `REV` and `BYSCORE` arguments"},
 	},
 	{
 		Name: "zrangebylex", Arity: -4, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"),
 		Read: with((*Reader).zrange, zspan{by: byName}),
 		Doc: Doc{"Returns the members of a sorted set, all of one score, that lie in a range of names.", "2.8.9",
 			zsets, rangeCost},
-		Deprecated: Deprecated{"6.2.0", "`ZRANGE` with the `BYLEX` argument"},
 	},
 	{
 		Name: "zrevrangebylex", Arity: -4, Flags: FlagReadonly, Keys: oneKey("", "RO", "access"),
 		Read: with((*Reader).zrange, zspan{by: byName, rev: true}),
 		Doc: Doc{"Returns the members of a sorted set, all of one score, that lie in a range of names, " +
 			"from the last name down.", "2.8.9", zsets, rangeCost},
-		Deprecated: Deprecated{"6.2.0", "`ZRANGE` with the `REV` and `BYLEX` arguments"},
 	},
 	{
 		Name: "zrangestore", Arity: -5, Flags: FlagWrite | FlagDenyOOM,

@@ -43,13 +43,32 @@ func runCommandList(c *conn, args [][]byte) {
 			}
 		}
 	}
-	if len(args) == 2 {
-		c.out.Set(len(names))
-	} else {
-		c.out.Array(len(names))
-	}
+	c.out.Array(len(names))
 	for _, n := range names {
 		c.out.BulkString(n)
+	}
+}
+
+// runDocs answers NEOKV DOCS: what commands do here, where COMMAND DOCS says what they do in Redis.
+func runDocs(c *conn, args [][]byte) {
+	var rows []*redis.Command
+	for _, name := range args[2:] {
+		if !c.exec.work.Spend(1) {
+			return
+		}
+		if r := commands.Named(name); r != nil {
+			rows = append(rows, r)
+		}
+	}
+	if len(args) == 2 {
+		for _, r := range commands.Rows() {
+			rows = append(append(rows, r), r.Sub...)
+		}
+	}
+	c.out.Map(len(rows))
+	for _, r := range rows {
+		c.out.BulkString(r.FullName())
+		c.out.BulkString(r.Doc.Summary)
 	}
 }
 

@@ -125,7 +125,7 @@ func shardChannels(last int) []redis.KeySpec {
 }
 
 // ownRows lists the server's own rows. What they say of a command is what redis-server 7.0.15 says, or 7.2 for CLIENT
-// SETINFO and CLIENT NO-TOUCH; the wording of summaries is ours.
+// SETINFO and CLIENT NO-TOUCH; the summaries say what the commands do here.
 func ownRows() []*redis.Command {
 	doc := func(summary, since, group, complexity string) redis.Doc {
 		return redis.Doc{Summary: summary, Since: since, Group: group, Complexity: complexity}
@@ -459,9 +459,9 @@ func ownRows() []*redis.Command {
 			Doc: doc("Returns the Unix time of the server's start: no snapshot of all data is written.",
 				"1.0.0", "server", "O(1)"),
 			How: redis.HowOwn, Run: runner(runLastSave)},
-		{Name: "wait", Arity: 3, Flags: redis.FlagNoScript,
+		{Name: "wait", Arity: 3, Flags: redis.FlagNoScript, Categories: []string{"connection"},
 			Tips: []string{"request_policy:all_shards", "response_policy:agg_min"},
-			Doc: doc("Waits until so many replicas have applied the connection's last write.", "3.0.0", "connection",
+			Doc: doc("Waits until so many replicas have applied the connection's last write.", "3.0.0", "generic",
 				"O(1)"),
 			How: redis.HowSession, Run: runner(runWait)},
 		{Name: "debug", Arity: -2, Flags: adminNow,
@@ -479,6 +479,10 @@ func ownRows() []*redis.Command {
 						"compactions.",
 						"0.1.0", "", "O(N) where N is what is left to do"),
 					How: redis.HowOwn, Run: runner(runSettle)},
+				{Name: "docs", Arity: -2, Flags: anytime,
+					Doc: doc("Says what some commands do here, or all; COMMAND DOCS says what they do in Redis.", "0.1.0", "",
+						"O(N) where N is the number of commands to look up"),
+					How: redis.HowOwn, Run: runner(runDocs)},
 				redis.LegacySet,
 				redis.Batch,
 				redis.ScanPrefix,
