@@ -91,10 +91,11 @@ explore: redis-server
 fuzz:
 	.ci/fuzz $(FUZZ)
 
-# Real clients and libraries in Go, JavaScript and Python, unmodified. It installs packages of npm and of Debian.
+# Real clients and libraries in Go, JavaScript and Python, unmodified. It installs packages of npm and of Debian. With
+# FOR=60s queues, subscribers and caches work for a minute at each port, while stores are killed and regions split.
 programs:
 	go build -o bin/ ./cmd/neokv
-	.ci/programs/run -neokv ../../bin/neokv
+	.ci/programs/run -neokv ../../bin/neokv $(if $(FOR),-for $(FOR))
 
 # Programs for six systems, with checksums and bills of materials, in dist/; the same bytes wherever it runs.
 release:

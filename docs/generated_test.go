@@ -452,7 +452,8 @@ func TestPipelinesAreDocumented(t *testing.T) {
 }
 
 // programRow is a row of the table in .ci/programs: name, module or package, ports, and a file if it is not Go.
-var programRow = regexp.MustCompile(`\{name: "(.+?)", of: "(.+?)", ports: "(.+?)", (?:run: \w+|file: "(.+?)")\}`)
+var programRow = regexp.MustCompile(
+	`\{name: "(.+?)", of: "(.+?)", ports: "(.+?)", (?:(?:run|work): \w+|(?:file|works): "(.+?)")\}`)
 
 // programs.md has the programs of .ci/programs, and the versions that are pinned there.
 func TestProgramsAreDocumented(t *testing.T) {

@@ -1,4 +1,4 @@
-// node-redis with its client-side cache: no value stays in it that another client has changed. FOR=60 goes on for a minute.
+// node-redis with its client-side cache: no value stays in it that another client has changed.
 import assert from "node:assert";
 import { setTimeout as sleep } from "node:timers/promises";
 import { BasicClientSideCache, createClient } from "redis";
@@ -9,7 +9,7 @@ const client = await createClient({ url, RESP: 3, clientSideCache: cache }).on("
 const writer = await createClient({ url }).on("error", () => {}).connect();
 
 let writes = 0;
-for (let end = Date.now() + 1000 * (process.env.FOR ?? 1); writes < 100 || Date.now() < end; ) {
+for (let end = Date.now() + 1000 * process.env.FOR; writes < 100 || Date.now() < end; ) {
   const key = "cached" + (writes % 20);
   try {
     await writer.set(key, String(writes));

@@ -23,13 +23,15 @@ import (
 //
 // Without neokv, stores is a real Redis Cluster, and proxy and one are redis-servers.
 type servers struct {
+	neokv     string
 	addrs     map[string][]string
+	controls  map[string]string // where neokv ctl reaches the cluster
 	processes []*exec.Cmd
 	folder    string
 }
 
 func start(neokv string) (*servers, error) {
-	s := &servers{addrs: make(map[string][]string)}
+	s := &servers{neokv: neokv, addrs: make(map[string][]string), controls: make(map[string]string)}
 	if neokv == "" {
 		return s, s.redis()
 	}
@@ -40,12 +42,14 @@ func start(neokv string) (*servers, error) {
 			return s, err
 		}
 		proxy := regexp.MustCompile(` proxy=(\d+)`).FindStringSubmatch(ready)
+		control := regexp.MustCompile(` control=(\d+)`).FindStringSubmatch(ready)
 		stores := regexp.MustCompile(` ports=(\S+)`).FindStringSubmatch(ready)
 		if args != "" {
-			s.addrs["one"] = []string{"127.0.0.1:" + proxy[1]}
+			s.addrs["one"], s.controls["one"] = []string{"127.0.0.1:" + proxy[1]}, control[1]
 			continue
 		}
-		s.addrs["proxy"] = []string{"127.0.0.1:" + proxy[1]}
+		s.addrs["proxy"], s.controls["proxy"] = []string{"127.0.0.1:" + proxy[1]}, control[1]
+		s.controls["stores"] = control[1]
 		for port := range strings.SplitSeq(stores[1], ",") {
 			s.addrs["stores"] = append(s.addrs["stores"], "127.0.0.1:"+port)
 		}
