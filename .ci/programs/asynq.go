@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -74,36 +75,46 @@ func asynqTasks(ctx context.Context, s site) (string, error) {
 	}
 
 	// A task that is kept when it is done cannot be enqueued again, so a client may do so where it does not know.
-	enqueued, unknown := 0, 0
+	var enqueued, unknown atomic.Int64
 	enqueue := func(kind, id string, options ...asynq.Option) error {
 		options = append(options, asynq.TaskID(id), asynq.Retention(time.Hour))
 		for {
 			_, err := client.EnqueueContext(ctx, asynq.NewTask(kind, nil), options...)
 			if err == nil || errors.Is(err, asynq.ErrTaskIDConflict) {
-				enqueued++
+				enqueued.Add(1)
 				return nil
 			}
 			if !s.hurt || ctx.Err() != nil {
 				return err
 			}
-			unknown++
+			unknown.Add(1)
 			time.Sleep(10 * time.Millisecond)
 		}
 	}
-	for begin, n := time.Now(), 0; time.Since(begin) < s.time; n++ {
-		var later []asynq.Option
-		if n%10 == 0 {
-			later = append(later, asynq.ProcessIn(time.Second))
-		}
-		if err := enqueue("work", fmt.Sprint(n), later...); err != nil {
+	begin, clients := time.Now(), make(chan error)
+	for c := range 5 {
+		go func() {
+			var err error
+			for n := c; err == nil && time.Since(begin) < s.time; n += 5 {
+				var later []asynq.Option
+				if n%10 == 0 {
+					later = append(later, asynq.ProcessIn(time.Second))
+				}
+				err = enqueue("work", fmt.Sprint(n), later...)
+				time.Sleep(10 * time.Millisecond)
+			}
+			clients <- err
+		}()
+	}
+	for range 5 {
+		if err := <-clients; err != nil {
 			return "", err
 		}
-		time.Sleep(2 * time.Millisecond)
 	}
 	// A task whose worker is not known is found after two minutes at most.
-	for begin := time.Now(); done.count() < enqueued; time.Sleep(10 * time.Millisecond) {
+	for begin := time.Now(); done.count() < int(enqueued.Load()); time.Sleep(10 * time.Millisecond) {
 		if time.Since(begin) > 3*time.Minute || ctx.Err() != nil {
-			return "", fmt.Errorf("of %d tasks %d are lost", enqueued, enqueued-done.count())
+			return "", fmt.Errorf("of %d tasks %d are worked on", enqueued.Load(), done.count())
 		}
 	}
 
@@ -127,5 +138,6 @@ func asynqTasks(ctx context.Context, s site) (string, error) {
 	if done.twice > 0 && !s.hurt {
 		done.err = errors.Join(done.err, fmt.Errorf("%d tasks were worked on twice", done.twice))
 	}
-	return fmt.Sprintf("%d tasks, none lost, %d worked on again; %d enqueued again", enqueued-1, done.twice, unknown), done.err
+	return fmt.Sprintf("%d tasks, none lost, %d worked on again; %d enqueued again", enqueued.Load()-1, done.twice,
+		unknown.Load()), done.err
 }

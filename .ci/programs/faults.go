@@ -80,7 +80,7 @@ func (f *faults) next() error {
 		}
 	}
 
-	// Half of the changes are to the region in which most has happened.
+	// Half of all is done to the region in which most has happened.
 	region, most := s.Regions[f.random.IntN(len(s.Regions))], uint64(0)
 	busy := region
 	for _, r := range s.Regions {
@@ -98,8 +98,8 @@ func (f *faults) next() error {
 	}
 	id, store := fmt.Sprint(region.Region), fmt.Sprint(s.Stores[f.random.IntN(len(s.Stores))].Store)
 	switch n := f.random.IntN(10); {
-	case n < 4:
-		return f.change("kill", store)
+	case n < 4 && region.Leader > 0:
+		return f.change("kill", fmt.Sprint(region.Leader))
 	case n < 6 || f.whole:
 		return f.change("transfer", id, store)
 	case n < 8 && len(s.Regions) < 12:

@@ -16,23 +16,24 @@ export function works(id, deadAfterMS) {
   begun.set(id, Date.now());
 }
 
-// run adds jobs by add(id), waits until all are done, and says what happened.
+// run adds jobs by add(id), five at a time, waits until all are done, and says what happened.
 export async function run(add) {
   let added = 0,
     unknown = 0;
-  for (const end = Date.now() + 1000 * process.env.FOR; Date.now() < end; added++) {
+  const end = Date.now() + 1000 * process.env.FOR;
+  const adds = async (id) => {
     for (;;) {
       try {
-        await add(String(added));
-        break;
+        return await add(id);
       } catch (err) {
         if (!hurt || Date.now() > end + 30_000) throw err;
         unknown++;
         await sleep(10);
       }
     }
-    await sleep(2);
-  }
+  };
+  for (; Date.now() < end; await sleep(10))
+    await Promise.all([1, 2, 3, 4, 5].map(() => adds(String(added++))));
   for (const end = Date.now() + 60_000; begun.size < added && Date.now() < end; ) await sleep(10);
   const lost = [...Array(added).keys()].filter((id) => !begun.has(String(id)));
   if (lost.length > 0) wrong.push(`of ${added} jobs ${lost.length} are lost: ${lost.slice(0, 10)}`);

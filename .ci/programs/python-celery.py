@@ -90,7 +90,7 @@ try:
                 again += 1
                 time.sleep(0.01)
         n += 1
-        time.sleep(0.005)
+        time.sleep(0.002)
     begin = time.time()
     while len(work()[0]) < n and time.time() - begin < 60:
         time.sleep(0.1)
