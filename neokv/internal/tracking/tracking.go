@@ -40,7 +40,6 @@ type Client struct {
 	busy    bool
 	waiting []*Message
 	behind  int64 // bytes of what waits
-	items   int   // keys that it has read and that the table has
 }
 
 // Message is what clients are told: keys have changed, or any key may have.
@@ -60,16 +59,70 @@ type Table struct {
 
 	mu       sync.Mutex
 	clients  map[*Client]bool
-	slots    []map[string][]*Client // by slot: the clients that have read a key; nil while nobody has
-	prefixes map[string][]*Client
+	slots    []slot // nil while nobody has read a key
+	prefixes map[string]map[*Client]bool
 	lengths  map[int]int // of prefixes: how many have it
 	keys     int
 	items    int           // clients of all keys
-	dead     int           // items of clients that do not track any more
+	alive    int           // the last sweep has left so many items, or fewer
 	next     topology.Slot // from which keys are given up next
 	held     int64
 	sweeping bool
 }
+
+// slot has the keys of a slot that somebody has read.
+type slot struct {
+	readers map[string]readers // nil if there are none
+	items   int
+	bytes   int64 // counted in held
+}
+
+// readers are the clients that have read a key. Most keys have few.
+type readers struct {
+	few  []*Client
+	many map[*Client]bool // in place of few, if there are more than maxFew
+}
+
+// maxFew is how many clients may be searched one by one.
+const maxFew = 32
+
+// add adds a client, and reports whether it is new.
+func (r *readers) add(c *Client) bool {
+	switch {
+	case r.many != nil:
+		if r.many[c] {
+			return false
+		}
+		r.many[c] = true
+	case slices.Contains(r.few, c):
+		return false
+	case len(r.few) < maxFew:
+		r.few = append(r.few, c)
+	default:
+		r.many = make(map[*Client]bool, 2*maxFew)
+		for _, old := range r.few {
+			r.many[old] = true
+		}
+		r.few, r.many[c] = nil, true
+	}
+	return true
+}
+
+// all is each of them.
+func (r readers) all(yield func(*Client) bool) {
+	for _, c := range r.few {
+		if !yield(c) {
+			return
+		}
+	}
+	for c := range r.many {
+		if !yield(c) {
+			return
+		}
+	}
+}
+
+func (r readers) count() int { return len(r.few) + len(r.many) }
 
 // What the table holds, about: of a key besides its bytes, of a client of a key, and of a message besides its keys.
 const (
@@ -82,12 +135,12 @@ const (
 type Counts struct{ Clients, Keys, Items, Prefixes int }
 
 const (
-	// manyKeys is how many keys a client is told of one by one that have changed unseen. If there are more, it is told
-	// that all have.
+	// manyKeys is how many keys a client is told of one by one that have changed unseen. Of more it is told that all
+	// have.
 	manyKeys = 1000
 	// maxBehind bounds what waits for a client that is busy. If there is more, it is told that all keys have changed.
 	maxBehind = 256 << 10
-	// chunk is how many keys sweep looks at while it holds the mutex.
+	// chunk is how many items sweep and Lost go through while they hold the mutex, one key more at most.
 	chunk = 1000
 )
 
@@ -127,7 +180,7 @@ func (t *Table) Start(c *Client, o Options) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.clients == nil {
-		t.clients, t.prefixes, t.lengths = map[*Client]bool{}, map[string][]*Client{}, map[int]int{}
+		t.clients, t.prefixes, t.lengths = map[*Client]bool{}, map[string]map[*Client]bool{}, map[int]int{}
 	}
 	added := o.Prefixes
 	if o.Broadcast && len(added) == 0 {
@@ -138,15 +191,13 @@ func (t *Table) Start(c *Client, o Options) {
 		for _, p := range added {
 			if !slices.Contains(o.Prefixes, p) {
 				o.Prefixes = append(o.Prefixes, p)
-				if len(t.prefixes[p]) == 0 {
+				if t.prefixes[p] == nil {
+					t.prefixes[p] = map[*Client]bool{}
 					t.lengths[len(p)]++
 				}
-				t.prefixes[p] = append(t.prefixes[p], c)
+				t.prefixes[p][c] = true
 			}
 		}
-	}
-	if !c.on {
-		t.dead -= c.items
 	}
 	c.options, c.on, c.busy = o, true, true
 	t.clients[c] = true
@@ -161,8 +212,7 @@ func (t *Table) Stop(c *Client) {
 	}
 	delete(t.clients, c)
 	for _, p := range c.options.Prefixes {
-		all := slices.DeleteFunc(t.prefixes[p], func(x *Client) bool { return x == c })
-		if t.prefixes[p] = all; len(all) > 0 {
+		if delete(t.prefixes[p], c); len(t.prefixes[p]) > 0 {
 			continue
 		}
 		delete(t.prefixes, p)
@@ -172,59 +222,74 @@ func (t *Table) Stop(c *Client) {
 	}
 	t.take(c)
 	c.options, c.on, c.busy = Options{}, false, false
-	t.dead += c.items
 	switch {
 	case len(t.clients) == 0: // whatever keys are left, nobody reads them any more
-		t.slots, t.keys, t.items, t.dead = nil, 0, 0, 0
+		t.slots, t.keys, t.items, t.alive = nil, 0, 0, 0
 		t.hold(-t.held)
-	case t.dead > chunk && t.dead > t.items/2:
+	case t.items > 2*t.alive+chunk: // so a sweep costs each item little, however many clients come and go
 		t.sweep()
 	}
 }
 
-// sweep takes clients out of the table that do not track any more. It lets others use the table meanwhile: the caller
-// holds mu, and sweep gives it up now and then.
+// sweep takes clients out of the table that do not track any more. It lets others use the table meanwhile, as each
+// does. The caller holds mu.
 func (t *Table) sweep() {
 	if t.sweeping {
 		return
 	}
 	t.sweeping = true
-	defer func() { t.sweeping = false }()
+	t.each(topology.SlotRange{Last: topology.SlotCount - 1}, func(at topology.Slot, key string, all readers) {
+		var alive readers
+		for c := range all.all {
+			if c.on {
+				alive.add(c)
+			}
+		}
+		switch gone := all.count() - alive.count(); {
+		case alive.count() == 0:
+			t.forget(at, key)
+		case gone > 0:
+			t.slots[at].readers[key] = alive
+			t.count(at, -gone, -int64(gone)*itemBytes)
+		}
+	}, func() {})
+	t.alive, t.sweeping = t.items, false
+}
+
+// each calls f with the keys of some slots and their readers. f may forget the key. The caller holds mu. each calls
+// pause and gives mu up now and then: a key that comes meanwhile may be left out.
+func (t *Table) each(slots topology.SlotRange, f func(at topology.Slot, key string, all readers), pause func()) {
 	n := 0
-	for slot := topology.Slot(0); slot < topology.SlotCount && t.slots != nil; slot++ {
-		for key := range t.slots[slot] {
-			if n++; n%chunk == 0 {
+	for at := slots.First; at <= slots.Last; at++ {
+		if t.slots == nil {
+			return
+		}
+		for key := range t.slots[at].readers {
+			if n > chunk {
+				n = 0
+				pause()
 				t.mu.Unlock()
 				t.mu.Lock()
 				if t.slots == nil {
 					return
 				}
 			}
-			all, there := t.slots[slot][key]
-			if !there {
-				continue
-			}
-			alive := make([]*Client, 0, len(all))
-			for _, c := range all {
-				if c.on {
-					alive = append(alive, c)
-				}
-			}
-			switch gone := len(all) - len(alive); {
-			case len(alive) == 0:
-				t.forget(slot, key)
-			case gone > 0:
-				for _, c := range all {
-					if !c.on {
-						c.items--
-					}
-				}
-				t.slots[slot][key] = alive
-				t.items, t.dead = t.items-gone, t.dead-gone
-				t.hold(-int64(gone) * itemBytes)
+			if all, there := t.slots[at].readers[key]; there {
+				n += 1 + all.count()
+				f(at, key, all)
 			}
 		}
 	}
+}
+
+// count adds items and bytes to a slot. The caller holds mu.
+func (t *Table) count(at topology.Slot, items int, bytes int64) {
+	s := &t.slots[at]
+	s.items += items
+	s.bytes += bytes
+	t.items += items
+	t.alive = min(t.alive, t.items)
+	t.hold(bytes)
 }
 
 // Prefixes returns the prefixes of a client, in order.
@@ -243,25 +308,24 @@ func (t *Table) Begin(c *Client, keys [][]byte) {
 		return
 	}
 	if t.slots == nil {
-		t.slots = make([]map[string][]*Client, topology.SlotCount)
+		t.slots = make([]slot, topology.SlotCount)
 	}
 	for _, key := range keys {
 		at := topology.SlotOf(key)
-		all, there := t.slots[at][string(key)]
-		if slices.Contains(all, c) {
+		of := &t.slots[at]
+		all, there := of.readers[string(key)]
+		if !all.add(c) {
 			continue
 		}
 		if !there {
-			if t.slots[at] == nil {
-				t.slots[at] = map[string][]*Client{}
+			if of.readers == nil {
+				of.readers = map[string]readers{}
 			}
 			t.keys++
-			t.hold(keyBytes + int64(len(key)))
+			t.count(at, 0, keyBytes+int64(len(key)))
 		}
-		t.items++
-		c.items++
-		t.hold(itemBytes)
-		t.slots[at][string(key)] = append(all, c)
+		t.count(at, 1, itemBytes)
+		of.readers[string(key)] = all
 	}
 	t.shrink()
 }
@@ -301,33 +365,37 @@ func (t *Table) tell(c *Client, m *Message) {
 	t.hold(m.bytes)
 }
 
-// forget takes a key out of the table. The caller holds mu.
-func (t *Table) forget(slot topology.Slot, key string) (readers []*Client) {
-	all, there := t.slots[slot][key]
+// forget takes a key out of the table, and returns who has read it. The caller holds mu.
+func (t *Table) forget(at topology.Slot, key string) readers {
+	of := &t.slots[at]
+	all, there := of.readers[key]
 	if there {
-		delete(t.slots[slot], key)
-		if len(t.slots[slot]) == 0 {
-			t.slots[slot] = nil
+		if delete(of.readers, key); len(of.readers) == 0 {
+			of.readers = nil
 		}
 		t.keys--
-		t.items -= len(all)
-		t.hold(-keyBytes - int64(len(key)) - int64(len(all))*itemBytes)
-		for _, c := range all {
-			if c.items--; !c.on {
-				t.dead--
-			}
-		}
+		t.count(at, -all.count(), -keyBytes-int64(len(key))-int64(all.count())*itemBytes)
 	}
 	return all
+}
+
+// clear takes all keys of some slots out of the table. The caller holds mu.
+func (t *Table) clear(slots topology.SlotRange) {
+	for at := slots.First; at <= slots.Last && t.slots != nil; at++ {
+		of := &t.slots[at]
+		t.keys -= len(of.readers)
+		of.readers = nil
+		t.count(at, -of.items, -of.bytes)
+	}
 }
 
 // shrink gives up keys beyond the bound, and tells those who have read them. The caller holds mu.
 func (t *Table) shrink() {
 	for t.keys > 0 && (t.most > 0 && t.keys > t.most || t.Full != nil && t.Full(t.held)) {
-		for len(t.slots[t.next]) == 0 {
+		for t.slots[t.next].readers == nil {
 			t.next = (t.next + 1) % topology.SlotCount
 		}
-		for key := range t.slots[t.next] { // any one
+		for key := range t.slots[t.next].readers { // any one
 			t.invalidate(t.next, key, nil)
 			break
 		}
@@ -336,9 +404,9 @@ func (t *Table) shrink() {
 }
 
 // invalidate tells those who have read a key that it has changed. The caller holds mu.
-func (t *Table) invalidate(slot topology.Slot, key string, by *Client) {
+func (t *Table) invalidate(at topology.Slot, key string, by *Client) {
 	var m *Message
-	for _, c := range t.forget(slot, key) {
+	for c := range t.forget(at, key).all {
 		if c == by && c.options.NoLoop || c.options.Broadcast {
 			continue
 		}
@@ -364,10 +432,8 @@ func (t *Table) Happened(effects []redis.Effect) {
 		case redis.Changed, redis.Expired:
 			author, _ := e.By.(*Client)
 			if t.slots != nil {
-				if at := t.slots[e.Slots.First]; at != nil {
-					if _, there := at[string(e.Key)]; there {
-						t.invalidate(e.Slots.First, string(e.Key), author)
-					}
+				if _, there := t.slots[e.Slots.First].readers[string(e.Key)]; there {
+					t.invalidate(e.Slots.First, string(e.Key), author)
 				}
 			}
 			for n := range t.lengths {
@@ -381,7 +447,7 @@ func (t *Table) Happened(effects []redis.Effect) {
 			}
 		case redis.Flushed:
 			flushed = true
-			t.each(e.Slots, func(slot topology.Slot, key string) { t.forget(slot, key) })
+			t.clear(e.Slots)
 		}
 	}
 	if flushed {
@@ -403,7 +469,7 @@ type change struct {
 }
 
 // broadcast tells the clients of a prefix of changes. They get the keys in order, each once, as from Redis.
-func (t *Table) broadcast(all []*Client, changed []change) {
+func (t *Table) broadcast(all map[*Client]bool, changed []change) {
 	keys := func(but *Client) *Message {
 		var keys []string
 		for _, x := range changed {
@@ -418,7 +484,7 @@ func (t *Table) broadcast(all []*Client, changed []change) {
 		return newMessage(slices.Compact(keys))
 	}
 	everything := keys(nil)
-	for _, c := range all {
+	for c := range all {
 		m := everything
 		if c.options.NoLoop && slices.ContainsFunc(changed, func(x change) bool { return x.by == c }) {
 			m = keys(c)
@@ -429,39 +495,37 @@ func (t *Table) broadcast(all []*Client, changed []change) {
 	}
 }
 
-// Lost tells the clients that keys of some slots may have changed unseen.
+// Lost tells the clients that keys of some slots may have changed unseen. A client of many of these keys is told that
+// all have changed, more than once: each key leaves the table in the instant in which its clients are told.
 func (t *Table) Lost(slots topology.SlotRange) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	lost := map[*Client][]string{}
-	t.each(slots, func(slot topology.Slot, key string) {
-		for _, c := range t.forget(slot, key) {
-			if c.on && len(lost[c]) <= manyKeys {
+	anything := newMessage(nil)
+	for c := range t.clients {
+		if c.options.Broadcast {
+			t.tell(c, anything)
+		}
+	}
+	lost, told := map[*Client][]string{}, map[*Client]int{}
+	tell := func() {
+		for c, keys := range lost {
+			if told[c] += len(keys); told[c] > manyKeys {
+				t.tell(c, anything)
+			} else {
+				t.tell(c, newMessage(keys))
+			}
+		}
+		clear(lost)
+	}
+	t.each(slots, func(at topology.Slot, key string, all readers) {
+		t.forget(at, key)
+		for c := range all.all {
+			if c.on && !c.options.Broadcast {
 				lost[c] = append(lost[c], key)
 			}
 		}
-	})
-	anything := newMessage(nil)
-	for c := range t.clients {
-		switch keys := lost[c]; {
-		case c.options.Broadcast, len(keys) > manyKeys:
-			t.tell(c, anything)
-		case len(keys) > 0:
-			t.tell(c, newMessage(keys))
-		}
-	}
-}
-
-// each calls f with the keys of some slots. f may forget the key.
-func (t *Table) each(slots topology.SlotRange, f func(slot topology.Slot, key string)) {
-	if t.keys == 0 {
-		return
-	}
-	for slot := int(slots.First); slot <= int(slots.Last); slot++ {
-		for key := range t.slots[slot] {
-			f(topology.Slot(slot), key)
-		}
-	}
+	}, tell)
+	tell()
 }
 
 // Overlap returns two prefixes of which one begins with the other, if there are any: one that is added, and one that

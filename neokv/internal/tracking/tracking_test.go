@@ -4,9 +4,13 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/topology"
@@ -113,7 +117,7 @@ func (w *world) step(early, late bool) {
 		for i := range w.values {
 			w.values[i]++
 		}
-		w.Happened([]redis.Effect{{What: redis.Flushed, Slots: topology.SlotRange{Last: topology.SlotCount - 1}}})
+		w.Happened([]redis.Effect{{What: redis.Flushed, Slots: allSlots}})
 	case n < 98 && !c.reading:
 		if c.on = !c.on; c.on {
 			c.broadcast, c.noLoop = w.IntN(2) == 0, w.IntN(2) == 0
@@ -160,31 +164,29 @@ func stale(seed uint64, early, late bool) string {
 			}
 		}
 	}
-	items := map[*Client]int{}
 	held -= w.held
-	for slot, all := range w.slots {
-		for key, clients := range all {
+	for at, of := range w.slots {
+		bytes, items := int64(0), 0
+		for key, all := range of.readers {
 			w.keys--
-			w.items -= len(clients)
-			w.held -= keyBytes + int64(len(key)) + int64(len(clients))*itemBytes
-			for _, c := range clients {
-				if items[c]++; !c.on {
-					w.dead--
-				}
-			}
-			if topology.SlotOf([]byte(key)) != topology.Slot(slot) || len(clients) == 0 {
-				return fmt.Sprintf("%s is in slot %d, with %d clients", key, slot, len(clients))
+			items += all.count()
+			bytes += keyBytes + int64(len(key)) + int64(all.count())*itemBytes
+			if topology.SlotOf([]byte(key)) != topology.Slot(at) || all.count() == 0 {
+				return fmt.Sprintf("%s is in slot %d, with %d clients", key, at, all.count())
 			}
 		}
-	}
-	for i, c := range w.clients {
-		if w.held -= c.behind; c.on && c.items != items[&c.Client] {
-			return fmt.Sprintf("client %d counts %d keys, and has %d", i, c.items, items[&c.Client])
+		if of.items != items || of.bytes != bytes {
+			return fmt.Sprintf("slot %d counts %d items and %d bytes, and has %d and %d", at, of.items, of.bytes, items, bytes)
 		}
+		w.items -= items
+		w.held -= bytes
 	}
-	if w.keys != 0 || w.items != 0 || w.dead != 0 || w.held != 0 || held != 0 {
-		return fmt.Sprintf("the table counts %d keys, %d items, %d items of nobody and %d bytes too many, and tells of %d bytes",
-			w.keys, w.items, w.dead, w.held, held)
+	for _, c := range w.clients {
+		w.held -= c.behind
+	}
+	if w.keys != 0 || w.items != 0 || w.held != 0 || held != 0 {
+		return fmt.Sprintf("the table counts %d keys, %d items and %d bytes too many, and tells of %d bytes", w.keys, w.items,
+			w.held, held)
 	}
 	return ""
 }
@@ -325,9 +327,9 @@ func TestDeadClients(t *testing.T) {
 			t.Fatalf("the table has %d items of %d clients", x.items, len(x.clients))
 		}
 	}
-	x.Lost(topology.SlotRange{Last: topology.SlotCount - 1})
-	if x.held != 0 || x.items != 0 || x.dead != 0 {
-		t.Errorf("%d bytes, %d items, %d of nobody", x.held, x.items, x.dead)
+	x.Lost(allSlots)
+	if x.held != 0 || x.items != 0 {
+		t.Errorf("%d bytes, %d items", x.held, x.items)
 	}
 }
 
@@ -356,5 +358,126 @@ func TestBehind(t *testing.T) {
 	}
 	if x.Counts().Keys == 0 {
 		t.Error("the table has given up all keys")
+	}
+}
+
+// TestOthersDuringLost: while the keys of all slots are lost, and a client is told of them, others go on reading.
+func TestOthersDuringLost(t *testing.T) {
+	var x Table
+	var reads atomic.Int64
+	first, last := int64(-1), int64(0) // how often others had read when the client was told
+	c, other := &Client{Send: func(*Message) {
+		if last = reads.Load(); first < 0 {
+			first = last
+		}
+	}}, &Client{Send: func(*Message) {}}
+	fill(&x, c, 100_000)
+	x.Start(other, Options{})
+	x.End(other)
+	over := make(chan struct{})
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			default:
+				x.Begin(other, [][]byte{[]byte("k")})
+				x.End(other)
+				reads.Add(1)
+			}
+		}
+	})
+	for reads.Load() == 0 {
+		runtime.Gosched()
+	}
+	x.Lost(allSlots)
+	close(over)
+	reader.Wait()
+	if last == first {
+		t.Error("others have not read between the first and the last of 100,000 lost keys")
+	}
+	if x.keys > 1 {
+		t.Errorf("%d keys are left", x.keys)
+	}
+}
+
+var allSlots = topology.SlotRange{Last: topology.SlotCount - 1}
+
+// fill has a client read many keys.
+func fill(x *Table, c *Client, keys int) {
+	x.Start(c, Options{})
+	for i := range keys {
+		x.Begin(c, [][]byte{[]byte(fmt.Sprint("key:", i))})
+	}
+	x.End(c)
+}
+
+// BenchmarkHotKey is a read of a key that so many clients have read, with the change that makes them read it again in
+// between.
+func BenchmarkHotKey(b *testing.B) {
+	for _, clients := range []int{10, 1000, 100_000} {
+		b.Run(fmt.Sprint("clients=", clients), func(b *testing.B) {
+			var x Table
+			all := make([]*Client, clients)
+			for i := range all {
+				all[i] = &Client{Send: func(*Message) {}}
+				x.Start(all[i], Options{})
+				x.End(all[i])
+			}
+			key := [][]byte{[]byte("hot")}
+			slot := topology.SlotOf(key[0])
+			change := []redis.Effect{{Key: key[0], Slots: topology.SlotRange{First: slot, Last: slot}}}
+			for n := 0; b.Loop(); n++ {
+				c := all[n%clients]
+				x.Begin(c, key)
+				x.End(c)
+				if n%(2*clients) == 0 {
+					x.Happened(change)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkManyKeys is what holds up reads where the table has a million keys: FLUSHALL, and a leader that is lost.
+func BenchmarkManyKeys(b *testing.B) {
+	for _, what := range []string{"flush", "lost"} {
+		b.Run(what, func(b *testing.B) {
+			longest := time.Duration(0)
+			for range b.N {
+				b.StopTimer()
+				var x Table
+				c, other := &Client{Send: func(*Message) {}}, &Client{Send: func(*Message) {}}
+				fill(&x, c, 1_000_000)
+				x.Start(other, Options{})
+				x.End(other)
+				over := make(chan struct{})
+				var reader sync.WaitGroup
+				reader.Go(func() {
+					for begin := time.Now(); ; begin = time.Now() {
+						x.Begin(other, [][]byte{[]byte("k")})
+						x.End(other)
+						longest = max(longest, time.Since(begin))
+						select {
+						case <-over:
+							return
+						default:
+							runtime.Gosched()
+						}
+					}
+				})
+				b.StartTimer()
+				if what == "lost" {
+					x.Lost(allSlots)
+				} else {
+					x.Happened([]redis.Effect{{What: redis.Flushed, Slots: allSlots}})
+				}
+				b.StopTimer()
+				close(over)
+				reader.Wait()
+			}
+			b.ReportMetric(float64(longest.Microseconds()), "longest-us")
+		})
 	}
 }
