@@ -13,6 +13,7 @@ package tracking
 
 import (
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -269,6 +270,7 @@ func (t *Table) each(slots topology.SlotRange, f func(at topology.Slot, key stri
 				n = 0
 				pause()
 				t.mu.Unlock()
+				runtime.Gosched() // else those who wait for mu find it locked again
 				t.mu.Lock()
 				if t.slots == nil {
 					return
