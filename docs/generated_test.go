@@ -21,6 +21,7 @@ import (
 	"neokv.dev/neokv"
 	"neokv.dev/neokv/counters"
 	"neokv.dev/neokv/fault"
+	"neokv.dev/neokv/parameters"
 	"neokv.dev/profiles"
 	"neokv.dev/workloads"
 )
@@ -136,6 +137,31 @@ func TestCounters(t *testing.T) {
 	}
 	b.WriteString("\n")
 	generated(t, "counters.md", b.String())
+}
+
+// parameters.md lists the parameters of Redis's CONFIG.
+func TestParameters(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("\n")
+	row(&b, "parameter", "values", "in Redis", "here", "more")
+	row(&b, "---", "---", "---", "---", "---")
+	for i := range parameters.All {
+		p := &parameters.All[i]
+		name, here := "`"+p.Name+"`", string(p.Effect)
+		if p.Also != "" {
+			name += ", `" + p.Also + "`"
+		}
+		if p.Here != "" {
+			here += ", `" + p.Here + "`"
+		}
+		value := ""
+		if p.Default != "" {
+			value = "`" + p.Default + "`"
+		}
+		row(&b, name, p.Values.String(), value, here, p.Note)
+	}
+	b.WriteString("\n")
+	generated(t, "parameters.md", b.String())
 }
 
 // cluster.md lists the faults, as the command line takes them.

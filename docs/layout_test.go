@@ -26,7 +26,8 @@ var (
 		"workloads/forms",         // calls of any size, for tests of everything above
 		"neokv/counters",          // what the emulator prints and the load reads
 		"neokv/settings",
-		"neokv/fault", // what can be done to a cluster on purpose, also in the middle of a load
+		"neokv/parameters", // those of Redis's CONFIG
+		"neokv/fault",      // what can be done to a cluster on purpose, also in the middle of a load
 	}
 	emulator = []string{
 		"neokv/internal/chat",   // a load that checks itself, on any database: it knows nothing of this one

@@ -26,6 +26,7 @@ import (
 	"neokv.dev/neokv/internal/server"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/internal/transport"
+	"neokv.dev/neokv/parameters"
 	"neokv.dev/neokv/settings"
 )
 
@@ -115,8 +116,9 @@ type Cluster struct {
 	scripts   lua.Scripts // that the proxy port knows
 	scriptLog scriptLog
 
-	unknownMu sync.Mutex
-	unknown   map[string]bool // see onUnknown
+	toldMu  sync.Mutex
+	unknown map[string]bool // see onUnknown
+	kept    map[string]bool // see onKept
 }
 
 // Start boots a cluster. It returns when every slot is served. If there are at least as many regions as stores, it also
@@ -191,14 +193,26 @@ const shownUnknown = 100
 
 // onUnknown tells, once for each name, that a client called a command that no table has.
 func (c *Cluster) onUnknown(name string) {
-	c.unknownMu.Lock()
-	told := c.unknown[name] || len(c.unknown) == shownUnknown
-	if !told {
-		c.unknown[name] = true
+	c.tellOnce(c.unknown, shownUnknown, name,
+		"a client called %s, which NeoKV does not have; docs/commands.md lists what it has")
+}
+
+// onKept tells, once for each name, that a client has set a parameter of Redis that has no effect.
+func (c *Cluster) onKept(name string) {
+	c.tellOnce(c.kept, len(parameters.All), name,
+		"a client set %s, which has no effect in NeoKV; docs/parameters.md lists what each parameter does")
+}
+
+// tellOnce tells of a client that used a name, unless told has the name, or as many as most.
+func (c *Cluster) tellOnce(told map[string]bool, most int, name, format string) {
+	c.toldMu.Lock()
+	first := !told[name] && len(told) < most
+	if first {
+		told[name] = true
 	}
-	c.unknownMu.Unlock()
-	if !told {
-		c.event(EventClient, "a client called %s, which NeoKV does not have; docs/commands.md lists what it has", name)
+	c.toldMu.Unlock()
+	if first {
+		c.event(EventClient, format, name)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -481,6 +482,61 @@ func TestUnknownCommandsAreTold(t *testing.T) {
 	defer mu.Unlock()
 	if len(told) != shownUnknown {
 		t.Errorf("%d names were told; want %d", len(told), shownUnknown)
+	}
+}
+
+// TestKeptParametersAreTold: an event names each parameter without an effect once, when a client first sets it. The value
+// is that of one port, as it is that of one node of a Redis Cluster. A parameter that would falsify what is measured is
+// refused, by the name of the setting to use.
+func TestKeptParametersAreTold(t *testing.T) {
+	var mu sync.Mutex
+	var told []string
+	c := start(t, Config{InMemory: true, NoSockets: true, OnEvent: func(e ClusterEvent) {
+		if mu.Lock(); e.Kind == EventClient {
+			told = append(told, e.Text)
+		}
+		mu.Unlock()
+	}})
+	call := func(store int, line string) string {
+		conn, err := c.Dial(t.Context(), c.Addrs()[store-1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "%s\r\nQUIT\r\n", line)
+		reply, err := io.ReadAll(conn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Join(strings.Fields(string(reply)), " ")
+	}
+	for _, x := range []struct {
+		store      int
+		line, want string
+	}{
+		{1, "CONFIG SET hz 20 lfu-decay-time 7", "+OK +OK"},
+		{1, "CONFIG SET hz 30", "+OK +OK"},
+		{2, "CONFIG SET hz 40", "+OK +OK"},
+		{1, "CONFIG GET hz", "*2 $2 hz $2 30 +OK"},
+		{2, "CONFIG GET hz", "*2 $2 hz $2 40 +OK"},
+		{3, "CONFIG GET hz", "*2 $2 hz $2 10 +OK"},
+		{1, "CONFIG SET hz 50 maxmemory 100mb", "-ERR CONFIG SET failed (possibly related to argument 'maxmemory') - " +
+			"no key is evicted: the settings engine.memtable_size, engine.block_cache and engine.row_cache bound memory +OK"},
+		{1, "CONFIG SET appendfsync everysec", "-ERR CONFIG SET failed (possibly related to argument 'appendfsync') - " +
+			"it follows from the setting engine.wal_sync +OK"},
+		{1, "CONFIG SET save \"3600 1\"", "-ERR CONFIG SET failed (possibly related to argument 'save') - there are no " +
+			"snapshots on a schedule: every write is in the Raft log, see the setting engine.wal_sync +OK"},
+		{1, "CONFIG GET hz", "*2 $2 hz $2 30 +OK"},
+	} {
+		if got := call(x.store, x.line); got != x.want {
+			t.Errorf("store %d: %s: %s\nwant %s", x.store, x.line, got, x.want)
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	const no = ", which has no effect in NeoKV; docs/parameters.md lists what each parameter does"
+	if want := []string{"a client set hz" + no, "a client set lfu-decay-time" + no}; !slices.Equal(told, want) {
+		t.Errorf("told %q; want %q", told, want)
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 func (c *Cluster) startProxy(ln net.Listener) {
 	proxy := server.New(server.Options{
 		Node: &proxyPort{c}, Settings: c.settings, ClientMemory: c.clients, Sockets: &c.sockets, Scans: &c.scans, Hub: &c.hub,
-		Exposed: c.exposed(), Version: Version, OnUnknown: c.onUnknown, Seed: c.config.Seed,
+		Exposed: c.exposed(), Version: Version, OnUnknown: c.onUnknown, OnKept: c.onKept, Seed: c.config.Seed,
 		Mistakes: c.hooks.Mistakes.Server,
 	})
 	c.proxy.Store(proxy)

@@ -2,142 +2,255 @@ package server
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"math"
 	"net"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"neokv.dev/neokv/internal/announce"
 	"neokv.dev/neokv/internal/redis"
+	"neokv.dev/neokv/parameters"
 	"neokv.dev/neokv/settings"
 )
 
 // This file has the command CONFIG.
 
-const noTimeLimit = "scripts are bounded by what they do, not by time: see redis.script_steps"
-
-// parameter is one parameter of CONFIG. CONFIG SET refuses parameters without check before it looks at any value.
+// parameter is one parameter of CONFIG: one that clients know by Redis's names, or a setting by its own name.
 type parameter struct {
 	name   string
 	secret bool // only who asks for it by CONFIG GET may see the value
 	get    func(s *Server) string
-	// check returns why CONFIG SET may not set a value, or "" if it may. apply then sets the value; a nil apply does
-	// nothing.
-	check func(s *Server, value string) string
+	// check returns why CONFIG SET may not set a value, or the value in the form that apply sets. A nil check says that
+	// CONFIG SET refuses the parameter, for the reason fixed, before it looks at any value. A nil apply does nothing.
+	check func(s *Server, text string) (value, problem string)
+	apply func(s *Server, value string)
+	fixed string
+}
+
+const (
+	immutable = "can't set immutable config"
+	protected = "can't set protected config"
+)
+
+// binding has the functions of a row of parameters.All. Rows whose value is always the same have none.
+type binding struct {
+	get func(s *Server) string
+	// check, if it is not nil, checks a value further that the row allows.
+	check func(s *Server, value string) (problem string)
 	apply func(s *Server, value string)
 }
+
+// bindings has the functions of the rows that work, and of those that tell what holds here.
+var bindings = map[string]binding{
+	"appendfsync": {get: func(s *Server) string {
+		return map[bool]string{true: "always", false: "no"}[s.o.Settings.Engine.WALSync == "always"]
+	}},
+	"bind": {get: func(s *Server) string { host, _ := s.listens(); return host }},
+	"client-output-buffer-limit": {
+		get:   outputLimits,
+		check: func(_ *Server, v string) string { _, problem := parseOutputLimits(v); return problem },
+		apply: func(s *Server, v string) {
+			next, _ := parseOutputLimits(v)
+			for class, at := range s.limits.ofClass() {
+				if x := next[class]; x != nil {
+					at.Store(x)
+				}
+			}
+		},
+	},
+	"client-query-buffer-limit": ofLimit(func(s *Server) *atomic.Int64 { return &s.limits.query }),
+	"cluster-announce-hostname": {get: (*Server).hostname},
+	"cluster-announce-ip": {get: func(s *Server) string {
+		host, _ := s.listens()
+		if told := s.announces(); told.IP != host {
+			return told.IP
+		}
+		return ""
+	}},
+	"cluster-announce-port": {get: func(s *Server) string {
+		_, port := s.listens()
+		if told := s.announces(); told.Port != port {
+			return strconv.Itoa(told.Port)
+		}
+		return "0"
+	}},
+	"cluster-enabled": {get: func(s *Server) string { return yesNo(!s.proxy()) }},
+	"cluster-node-timeout": {get: func(s *Server) string {
+		raft := &s.o.Settings.Raft
+		return strconv.FormatInt(int64(raft.ElectionTicks)*raft.RTT.Milliseconds(), 10)
+	}},
+	"cluster-preferred-endpoint-type": {get: func(s *Server) string {
+		return s.o.Settings.Redis.ClusterPreferredEndpointType
+	}},
+	"dir": {get: func(*Server) string {
+		dir, _ := os.Getwd() // empty where the system does not tell
+		return dir
+	}},
+	"maxclients": ofLimit(func(s *Server) *atomic.Int64 { return &s.limits.clients }).checked(
+		func(s *Server, v string) string { return s.o.Sockets.refuses(mustInt(v)) }),
+	"maxmemory-clients": {
+		get: func(s *Server) string { return s.o.ClientMemory.text() },
+		check: func(_ *Server, v string) string {
+			if _, percent, _ := parameters.ParseSizeOrPercent(v); percent > 0 && systemMemory() == 0 {
+				return "how much memory there is to have percents of is not known"
+			}
+			return ""
+		},
+		apply: func(s *Server, v string) {
+			bytes, percent, _ := parameters.ParseSizeOrPercent(v)
+			s.o.ClientMemory.set(bytes, percent)
+		},
+	},
+	"notify-keyspace-events": {
+		get: func(s *Server) string { return redis.EventClass(s.events.Load()).String() },
+		check: func(_ *Server, v string) string {
+			if _, ok := redis.ParseEventClass(v); !ok {
+				return "Invalid event class character. Use 'Ag$lshzxeKEtmdn'."
+			}
+			return ""
+		},
+		apply: (*Server).setEvents,
+	},
+	"port":               {get: func(s *Server) string { return strconv.Itoa(s.port()) }},
+	"proto-max-bulk-len": ofLimit(func(s *Server) *atomic.Int64 { return &s.limits.bulk }).within(1<<20, 512<<20),
+	"requirepass": {
+		get: func(s *Server) string { return *s.limits.password.Load() },
+		check: func(s *Server, v string) string {
+			if v == "" && s.o.Exposed {
+				return "who listens beyond loopback needs a password"
+			}
+			return ""
+		},
+		apply: func(s *Server, v string) { s.limits.password.Store(&v) },
+	},
+	"slowlog-log-slower-than": ofLimit(func(s *Server) *atomic.Int64 { return &s.slow.limit }),
+	"slowlog-max-len": ofLimit(func(s *Server) *atomic.Int64 { return &s.slow.length }).within(0, maxSlowCalls).then(
+		func(s *Server, v string) { s.slow.resize(mustInt(v)) }),
+	"tcp-keepalive": ofLimit(func(s *Server) *atomic.Int64 { return &s.limits.keepalive }),
+	"tracking-table-max-keys": ofLimit(func(s *Server) *atomic.Int64 { return &s.limits.trackedKeys }).then(
+		func(s *Server, v string) { s.tracked.SetMost(int(mustInt(v))) }),
+	"timeout": ofLimit(func(s *Server) *atomic.Int64 { return &s.limits.timeout }).then((*Server).setTimeout),
+}
+
+// ofLimit returns the functions of a parameter whose value is a number.
+func ofLimit(at func(s *Server) *atomic.Int64) binding {
+	return binding{
+		get:   func(s *Server) string { return strconv.FormatInt(at(s).Load(), 10) },
+		apply: func(s *Server, v string) { at(s).Store(mustInt(v)) },
+	}
+}
+
+// checked returns the functions with a check.
+func (b binding) checked(check func(s *Server, value string) string) binding {
+	b.check = check
+	return b
+}
+
+// within returns the functions with closer bounds than Redis has.
+func (b binding) within(low, high int64) binding {
+	return b.checked(func(_ *Server, v string) string { return parameters.OutOfRange(mustInt(v), low, high, true, "") })
+}
+
+// then returns the functions with one more to apply a value.
+func (b binding) then(apply func(s *Server, value string)) binding {
+	store := b.apply
+	b.apply = func(s *Server, value string) {
+		store(s, value)
+		apply(s, value)
+	}
+	return b
+}
+
+// keptValues are what CONFIG SET has set that has no effect. They are this server's alone, as those of a Redis are.
+type keptValues struct {
+	mu sync.Mutex
+	of map[*parameters.Parameter]string
+}
+
+func (k *keptValues) get(p *parameters.Parameter) string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if v, ok := k.of[p]; ok {
+		return v
+	}
+	return p.Value()
+}
+
+func (k *keptValues) set(p *parameters.Parameter, value string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.of == nil {
+		k.of = map[*parameters.Parameter]string{}
+	}
+	k.of[p] = value
+}
+
+// redisParameters has the parameters that clients know by Redis's names.
+var redisParameters = sync.OnceValue(func() (all []parameter) {
+	for i := range parameters.All {
+		row := &parameters.All[i]
+		b := bindings[row.Name]
+		p := parameter{name: row.Name, secret: row.Secret, get: b.get}
+		if p.get == nil {
+			p.get = func(*Server) string { return row.Value() }
+		}
+		switch row.Effect {
+		case parameters.Immutable:
+			p.fixed = immutable
+		case parameters.Protected:
+			p.fixed = protected
+		case parameters.Kept:
+			p.get = func(s *Server) string { return s.kept.get(row) }
+			p.check = func(_ *Server, text string) (string, string) { return row.Values.Parse(text) }
+			p.apply = func(s *Server, value string) {
+				s.kept.set(row, value)
+				if f := s.o.OnKept; f != nil {
+					f(row.Name)
+				}
+			}
+		case parameters.Refused:
+			p.check = func(s *Server, text string) (string, string) {
+				value, problem := row.Values.Parse(text)
+				if problem == "" && value != p.get(s) {
+					problem = row.Note
+				}
+				return value, problem
+			}
+		case parameters.Works:
+			p.apply = b.apply
+			p.check = func(s *Server, text string) (string, string) {
+				value, problem := row.Values.Parse(text)
+				if problem == "" && b.check != nil {
+					problem = b.check(s, value)
+				}
+				return value, problem
+			}
+		}
+		all = append(all, p)
+		if row.Also != "" {
+			p.name = row.Also
+			all = append(all, p)
+		}
+	}
+	return all
+})
 
 // parameters lists the parameters that clients know by Redis's names, and after them the settings by their own names.
 // The settings cannot be changed.
 func (s *Server) parameters() []parameter {
-	fixed := func(name, value string) parameter {
-		return parameter{name: name, get: func(*Server) string { return value }}
-	}
-	only := func(name, value, why string) parameter { // it may be set, but only to the value that it has
-		p := fixed(name, value)
-		p.check = func(_ *Server, v string) string {
-			if strings.EqualFold(v, value) {
-				return ""
-			}
-			return why
-		}
-		return p
-	}
 	now := s.o.Settings
 	s.limits.tell(&now.Redis)
 	s.o.ClientMemory.tell(&now.Redis)
-	out := []parameter{
-		only("appendfsync", map[bool]string{true: "always", false: "no"}[now.Engine.WALSync == "always"],
-			"it follows from the setting engine.wal_sync"),
-		only("appendonly", "no", "every write is in the Raft log already"),
-		{
-			name:  "client-output-buffer-limit",
-			get:   outputLimits,
-			check: func(_ *Server, v string) string { _, problem := parseOutputLimits(v); return problem },
-			apply: func(s *Server, v string) {
-				next, _ := parseOutputLimits(v)
-				for class, at := range s.limits.ofClass() {
-					if x := next[class]; x != nil {
-						at.Store(x)
-					}
-				}
-			},
-		},
-		bytesOf("client-query-buffer-limit", &s.limits.query, 1<<20, math.MaxInt64),
-		only("cluster-announce-hostname", s.hostname(), "it is the setting redis.cluster_announce_hostname"),
-		fixed("cluster-enabled", yesNo(!s.proxy())),
-		only("cluster-preferred-endpoint-type", now.Redis.ClusterPreferredEndpointType,
-			"it is the setting redis.cluster_preferred_endpoint_type"),
-		fixed("databases", "1"),
-		fixed("enable-debug-command", "no"),
-		only("busy-reply-threshold", "5000", noTimeLimit),
-		only("lua-time-limit", "5000", noTimeLimit),
-		only("latency-monitor-threshold", "0", "events are not watched"),
-		only("latency-tracking", "yes", "latencies are always tracked"),
-		only("latency-tracking-info-percentiles", latencyPercentiles, "the percentiles of INFO latencystats are fixed"),
-		number("maxclients", &s.limits.clients, 1, math.MaxUint32).checked(func(s *Server, v string) string {
-			return s.o.Sockets.refuses(mustInt(v))
-		}),
-		only("maxmemory", "0", "there is no bound that keys could be evicted for"),
-		{
-			name: "maxmemory-clients",
-			get:  func(s *Server) string { return s.o.ClientMemory.text() },
-			check: func(_ *Server, v string) string {
-				_, percent, problem := parseSizeOrPercent(v)
-				if percent > 0 && systemMemory() == 0 {
-					return "how much memory there is to have percents of is not known"
-				}
-				return problem
-			},
-			apply: func(s *Server, v string) {
-				bytes, percent, _ := parseSizeOrPercent(v)
-				s.o.ClientMemory.set(bytes, percent)
-			},
-		},
-		only("maxmemory-policy", "noeviction", "no key is ever evicted"),
-		{
-			name: "notify-keyspace-events",
-			get:  func(s *Server) string { return redis.EventClass(s.events.Load()).String() },
-			check: func(_ *Server, v string) string {
-				if _, ok := redis.ParseEventClass(v); !ok {
-					return "Invalid event class character. Use 'Ag$lshzxeKEtmdn'."
-				}
-				return ""
-			},
-			apply: func(s *Server, v string) { s.setEvents(v) },
-		},
-		only("port", strconv.Itoa(s.port()), "the server listens where it was told to at its start"),
-		bytesOf("proto-max-bulk-len", &s.limits.bulk, 1<<20, 512<<20),
-		{
-			name:   "requirepass",
-			secret: true,
-			get:    func(s *Server) string { return *s.limits.password.Load() },
-			check: func(s *Server, v string) string {
-				if v == "" && s.o.Exposed {
-					return "who listens beyond loopback needs a password"
-				}
-				return ""
-			},
-			apply: func(s *Server, v string) { s.limits.password.Store(&v) },
-		},
-		only("save", "", "there are no snapshots on a schedule: every write is in the Raft log"),
-		number("slowlog-log-slower-than", &s.slow.limit, -1, math.MaxInt64),
-		number("slowlog-max-len", &s.slow.length, 0, maxSlowCalls).applied(func(s *Server, v string) {
-			s.slow.resize(mustInt(v))
-		}),
-		number("tcp-keepalive", &s.limits.keepalive, 0, math.MaxInt32),
-		number("tracking-table-max-keys", &s.limits.trackedKeys, 0, math.MaxInt64).applied(func(s *Server, v string) {
-			s.tracked.SetMost(int(mustInt(v)))
-		}),
-		number("timeout", &s.limits.timeout, 0, math.MaxInt32).applied((*Server).setTimeout),
-	}
+	out := slices.Clone(redisParameters())
 	for _, f := range settings.Fields(&now) {
 		if !f.Secret {
-			out = append(out, fixed(f.Name, f.Get()))
+			out = append(out, parameter{name: f.Name, get: func(*Server) string { return f.Get() }, fixed: immutable})
 		}
 	}
 	return out
@@ -159,88 +272,6 @@ func (s *Server) setTimeout(value string) {
 		}
 		c.blocking.mu.Unlock()
 	}
-}
-
-// number returns a parameter whose value is a whole number.
-func number(name string, at *atomic.Int64, low, high int64) parameter {
-	return parameter{
-		name:  name,
-		get:   func(*Server) string { return strconv.FormatInt(at.Load(), 10) },
-		check: func(_ *Server, v string) string { return wholeNumber(v, low, high) },
-		apply: func(_ *Server, v string) { at.Store(mustInt(v)) },
-	}
-}
-
-// checked returns the parameter with one more check of values that are right otherwise.
-func (p parameter) checked(more func(s *Server, value string) string) parameter {
-	check := p.check
-	p.check = func(s *Server, value string) string {
-		if problem := check(s, value); problem != "" {
-			return problem
-		}
-		return more(s, value)
-	}
-	return p
-}
-
-// applied returns the parameter with another apply.
-func (p parameter) applied(apply func(s *Server, value string)) parameter {
-	p.apply = apply
-	return p
-}
-
-// bytesOf returns a parameter whose value is a size in bytes, with or without a unit: kb is 1024, k is 1000, and so on.
-func bytesOf(name string, at *atomic.Int64, low, high int64) parameter {
-	return parameter{
-		name: name,
-		get:  func(*Server) string { return strconv.FormatInt(at.Load(), 10) },
-		check: func(_ *Server, v string) string {
-			n, ok := parseMemory(v)
-			return outOfRange(n, low, high, ok, "argument must be a memory value")
-		},
-		apply: func(_ *Server, v string) {
-			n, _ := parseMemory(v)
-			at.Store(n)
-		},
-	}
-}
-
-// parseSizeOrPercent parses a size, or a percentage.
-func parseSizeOrPercent(text string) (bytes, percent int64, problem string) {
-	const neither = "argument must be a memory or percent value"
-	if digits, ok := strings.CutSuffix(text, "%"); ok {
-		percent, ok = redis.ParseInt([]byte(digits))
-		switch {
-		case !ok || percent < 0:
-			return 0, 0, neither
-		case percent > 100:
-			return 0, 0, "percentage argument must be less or equal to 100"
-		}
-		return 0, percent, ""
-	}
-	bytes, ok := parseMemory(text)
-	return bytes, 0, outOfRange(bytes, 0, math.MaxInt64, ok, neither)
-}
-
-// parseMemory parses a size as Redis's memtoull does.
-func parseMemory(text string) (bytes int64, ok bool) {
-	digits := strings.TrimRight(strings.ToLower(text), "bkmg")
-	unit, ok := map[string]int64{
-		"": 1, "b": 1,
-		"k": 1000, "m": 1000 * 1000, "g": 1000 * 1000 * 1000,
-		"kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30,
-	}[strings.ToLower(text)[len(digits):]]
-	if digits == "" { // Redis reads a unit without digits so
-		digits = "0"
-	}
-	n, err := strconv.ParseInt(digits, 10, 64)
-	if ok && errors.Is(err, strconv.ErrRange) {
-		return -1, true // out of every range
-	}
-	if !ok || err != nil || n < 0 || n > math.MaxInt64/unit {
-		return 0, false
-	}
-	return n * unit, true
 }
 
 // ofClass has the limits on output by class of client. Clients of the other class of Redis, slave, do not exist.
@@ -271,8 +302,8 @@ func parseOutputLimits(text string) (next map[string]*outputLimit, problem strin
 		default:
 			return nil, "Invalid client class specified in buffer limit configuration."
 		}
-		hard, ok := parseMemory(words[1])
-		soft, ok2 := parseMemory(words[2])
+		hard, ok := parameters.ParseSize(words[1])
+		soft, ok2 := parameters.ParseSize(words[2])
 		seconds, ok3 := redis.ParseInt([]byte(words[3]))
 		if !ok || !ok2 || !ok3 || seconds < 0 || seconds > math.MaxInt32 {
 			return nil, "Error in hard, soft or soft_seconds setting in buffer limit configuration."
@@ -289,22 +320,6 @@ func yesNo(b bool) string {
 	return "no"
 }
 
-func wholeNumber(value string, low, high int64) (problem string) {
-	n, ok := redis.ParseInt([]byte(value))
-	return outOfRange(n, low, high, ok, "argument couldn't be parsed into an integer")
-}
-
-// outOfRange returns what is wrong with a number, none if ok is false.
-func outOfRange(n, low, high int64, ok bool, none string) (problem string) {
-	switch {
-	case !ok:
-		return none
-	case n < low || n > high:
-		return fmt.Sprintf("argument must be between %d and %d inclusive", low, high)
-	}
-	return ""
-}
-
 func mustInt(value string) int64 {
 	n, ok := redis.ParseInt([]byte(value))
 	if !ok {
@@ -314,27 +329,37 @@ func mustInt(value string) int64 {
 }
 
 // hostname returns the host name that clients are told of the store, empty if there is none.
-func (s *Server) hostname() string {
-	t := s.o.Announce.To(nil, nil)
-	return t.Store(int(s.o.Self), "", 0).Hostname
+func (s *Server) hostname() string { return s.announces().Hostname }
+
+// announces is what clients are told of the store wherever they are.
+func (s *Server) announces() announce.Addr {
+	host, port := s.listens()
+	told := s.o.Announce.To(nil, nil)
+	return told.Store(int(s.o.Self), host, port)
 }
 
-// port returns the port that the server listens on, of a server that listens in memory the one of its address.
+// port returns the port that the server listens on.
 func (s *Server) port() int {
+	_, port := s.listens()
+	return port
+}
+
+// listens returns where the server listens, a server that listens in memory the address of its store.
+func (s *Server) listens() (host string, port int) {
 	s.mu.Lock()
 	for _, ln := range s.listeners {
 		if a, ok := ln.Addr().(*net.TCPAddr); ok {
 			s.mu.Unlock()
-			return a.Port
+			return a.IP.String(), a.Port
 		}
 	}
 	s.mu.Unlock()
 	if t := s.o.Node.Table(); t != nil {
 		if x := t.Store(s.o.Self); x != nil {
-			return x.Port
+			return x.Host, x.Port
 		}
 	}
-	return 0
+	return "", 0
 }
 
 // runConfigGet repeats a name as the client wrote it, as Redis does, unless it is a pattern.
@@ -377,35 +402,36 @@ func runConfigSet(c *conn, args [][]byte) {
 	}
 	all := c.s.parameters()
 	var found []parameter
+	failed := func(name, problem string) {
+		c.out.Error("ERR CONFIG SET failed (possibly related to argument '" + name + "') - " + problem)
+	}
 	for i := 2; i < len(args); i += 2 {
 		name := strings.ToLower(string(args[i]))
 		at := slices.IndexFunc(all, func(p parameter) bool { return p.name == name })
-		if at < 0 {
+		switch {
+		case at < 0:
 			c.out.Error("ERR Unknown option or number of arguments for CONFIG SET - '" + oneLine(args[i]) + "'")
 			return
-		}
-		problem := ""
-		switch {
 		case all[at].check == nil:
-			problem = "can't set immutable config"
+			failed(oneLine(args[i]), all[at].fixed)
+			return
 		case slices.ContainsFunc(found, func(q parameter) bool { return q.name == name }):
-			problem = "duplicate parameter"
-		}
-		if problem != "" {
-			c.out.Error("ERR CONFIG SET failed (possibly related to argument '" + oneLine(args[i]) + "') - " + problem)
+			failed(oneLine(args[i]), "duplicate parameter")
 			return
 		}
 		found = append(found, all[at])
 	}
+	values := make([]string, len(found))
 	for i, p := range found {
-		if problem := p.check(c.s, string(args[3+2*i])); problem != "" {
-			c.out.Error("ERR CONFIG SET failed (possibly related to argument '" + p.name + "') - " + problem)
+		var problem string
+		if values[i], problem = p.check(c.s, string(args[3+2*i])); problem != "" {
+			failed(p.name, problem)
 			return
 		}
 	}
 	for i, p := range found {
 		if p.apply != nil {
-			p.apply(c.s, string(args[3+2*i]))
+			p.apply(c.s, values[i])
 		}
 	}
 	c.out.OK()

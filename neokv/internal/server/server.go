@@ -105,9 +105,11 @@ type Options struct {
 	// OnUnknown, if not nil, is called with the name of each command that a client calls and no table has, in upper
 	// case.
 	OnUnknown func(name string)
-	Hub       *Hub   // tells what happens to keys; nil: nobody does
-	Seed      uint64 // of the server's random choices; 0 for any
-	Mistakes  Mistakes
+	// OnKept, if not nil, is called with the name of each parameter that a client has set and that has no effect.
+	OnKept   func(name string)
+	Hub      *Hub   // tells what happens to keys; nil: nobody does
+	Seed     uint64 // of the server's random choices; 0 for any
+	Mistakes Mistakes
 }
 
 // Mistakes are errors in the logic of the server that a test plants, to see that a checker finds them. None by default.
@@ -132,6 +134,7 @@ type Server struct {
 	stats   stats
 	calls   callCounts
 	slow    slowLog
+	kept    keptValues
 	pause   atomic.Pointer[pause]
 	trouble atomic.Pointer[trouble] // nil while nothing is wrong
 	refused struct {                // for refusals, see draw
