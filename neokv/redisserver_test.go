@@ -387,3 +387,52 @@ func TestRedisTools(t *testing.T) {
 		}
 	}
 }
+
+// TestLookupsAreRedis: a store's port counts keys that commands look up, found or missed, as a redis-server does, also
+// those that writes only read, and those of transactions and scripts.
+func TestLookupsAreRedis(t *testing.T) {
+	theirs := redisServer(t, false)
+	c := start(t, Config{Stores: 1, Regions: 2, InMemory: true, NoSockets: true})
+	dials := []func() (net.Conn, error){theirs, func() (net.Conn, error) { return c.Dial(t.Context(), c.Addrs()[0]) }}
+	var conns [2]net.Conn
+	var ins [2]*bufio.Reader
+	for i, dial := range dials {
+		conn, err := dial()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		conns[i], ins[i] = conn, bufio.NewReader(conn)
+	}
+	ask := func(i int, call string) string {
+		if _, err := fmt.Fprintf(conns[i], "%s\r\n", call); err != nil {
+			t.Fatal(err)
+		}
+		v, err := redistest.Read(ins[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(v.Text)
+	}
+	counted := regexp.MustCompile(`keyspace_(hits|misses):\d+`)
+	before := [2]string{}
+	for _, calls := range []string{"set {t}k 1", "get {t}k", "get {t}no", "getset {t}k 2", "getset {t}new 1",
+		"getex {t}k ex 100", "getex {t}no persist", "copy {t}k {t}k2", "copy {t}no {t}k2", "set {t}k 3 get",
+		"set {t}absent 3 xx get", "getdel {t}k2", "getdel {t}k2", "sadd {t}s a b c", "sinterstore {t}d {t}s {t}no",
+		"spop {t}s 9", "zadd {t}z 1 a", "zrangestore {t}d {t}z 0 -1", "zrangestore {t}d {t}k 0 -1", "incr {t}k",
+		"multi;get {t}k;get {t}no;set {t}k 1;getset {t}k 4;exec", "multi;get {t}k;get {t}no;exec",
+		`eval "redis.call('get', KEYS[1]) redis.call('get', KEYS[2]) return redis.call('set', KEYS[1], 5)" 2 {t}k {t}no`,
+		`eval_ro "return redis.call('get', KEYS[1])" 1 {t}k`, "object encoding {t}no", "memory usage {t}k", "del {t}k"} {
+		var got [2]string
+		for i := range conns {
+			for call := range strings.SplitSeq(calls, ";") {
+				ask(i, call)
+			}
+			got[i] = strings.Join(counted.FindAllString(ask(i, "info stats"), -1), " ")
+		}
+		if got[1] != got[0] {
+			t.Errorf("after %q: %s; want %s, from %s", calls, got[1], got[0], before[0])
+		}
+		before = got
+	}
+}

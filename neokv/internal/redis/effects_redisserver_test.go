@@ -5,6 +5,7 @@ package redis
 import (
 	"bufio"
 	"flag"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -102,6 +103,26 @@ func (c *client) told() (all []string) {
 	}
 }
 
+// lookups asks how many keys have been looked up, those that existed and those that did not.
+func (c *client) lookups() (hits, misses int) {
+	c.send([]byte("info"), []byte("stats"))
+	for line := range strings.Lines(string(c.reply().Text)) {
+		if _, err := fmt.Sscanf(line, "keyspace_hits:%d", &hits); err == nil {
+			continue
+		}
+		_, _ = fmt.Sscanf(line, "keyspace_misses:%d", &misses)
+	}
+	return hits, misses
+}
+
+// takeLookups returns how many keys the calls since the last takeLookups have looked up.
+func (d *region) takeLookups() (hits, misses int) {
+	hits, misses = d.w.TakeLookups()
+	hits, misses = hits+d.r.Hits, misses+d.r.Misses
+	d.r.Hits, d.r.Misses = 0, 0
+	return hits, misses
+}
+
 // told returns what subscribers are told, as the other told does.
 func (e *Effects) told() (all []string) {
 	for _, x := range e.All {
@@ -114,7 +135,7 @@ func (e *Effects) told() (all []string) {
 
 // TestEffectsAreRedis makes random calls of all rows on a region and on a redis-server, where other connections watch
 // the keys that a call names: what the region calls an effect is what they see. A subscriber to keyspace notifications
-// is told the same events of the same keys, in the same order.
+// is told the same events of the same keys, in the same order. Both count the same look-ups of keys.
 func TestEffectsAreRedis(t *testing.T) {
 	addr := redistest.RedisServer(t, "--databases", "1", "--notify-keyspace-events", "KAnm")
 	seed := *effectSeed
@@ -212,12 +233,19 @@ func TestEffectsAreRedis(t *testing.T) {
 				there[i] = n > 0
 			}
 			w.begin(keys)
+			hits, misses := main.lookups()
 			main.send(args...)
 			want := main.reply()
 			d.w.Effects.Reset()
+			d.takeLookups()
 			var out Reply
 			if err := d.call(args, &out); err != nil {
 				t.Fatalf("%q: %v", args, err)
+			}
+			hitsAfter, missesAfter := main.lookups()
+			if h, m := d.takeLookups(); h != hitsAfter-hits || m != missesAfter-misses {
+				t.Errorf("%.200q, replies %.200s and %.200q: %d keys found and %d missed; redis-server counts %d and %d",
+					args, want, out.Buf, h, m, hitsAfter-hits, missesAfter-misses)
 			}
 			told, got := subscriber.told(), d.w.Effects.told()
 			if row != nil && strings.HasPrefix(row.Name, "sort") { // the order of elements that are equal is Redis's own

@@ -22,6 +22,7 @@ const (
 	ErrClusterDown   = "CLUSTERDOWN Hash slot not served"
 	ErrNoSpace       = "MISCONF Errors writing to the AOF file: No space left on device"
 	ErrDBIndex       = "ERR DB index is out of range"
+	errCopyElsewhere = "ERR Copying to another database is not allowed in cluster mode"
 	ErrNoProto       = "NOPROTO unsupported protocol version"
 	ErrProtoVersion  = "ERR Protocol version is not an integer or out of range"
 	ErrNoAuth        = "NOAUTH Authentication required."

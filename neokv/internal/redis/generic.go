@@ -249,8 +249,11 @@ func (w *Writer) loadBoth(args [][]byte) (source, destination record, err error)
 	return source, destination, err
 }
 
+// clusterDatabases is how many databases a Redis Cluster says that it has, of which it lets clients use number 0.
+const clusterDatabases = 16
+
 func copyCommand(w *Writer, args [][]byte, out *Reply) error {
-	replace := false
+	replace, elsewhere := false, false
 	for i := 3; i < len(args); i++ {
 		switch a := args[i]; {
 		case IsOption(a, "replace"):
@@ -264,26 +267,31 @@ func copyCommand(w *Writer, args [][]byte, out *Reply) error {
 			case db != int64(int32(db)):
 				out.Error(errNotInt32)
 				return nil
-			case db != 0:
+			case db < 0 || db >= clusterDatabases:
 				out.Error(ErrDBIndex)
 				return nil
+			default:
+				elsewhere = db != 0
 			}
 		default:
 			out.Error(ErrSyntax)
 			return nil
 		}
 	}
+	if elsewhere {
+		out.Error(errCopyElsewhere)
+		return nil
+	}
 	if bytes.Equal(args[1], args[2]) {
 		out.Error(errSameObject)
 		return nil
 	}
 	source, destination, err := w.loadBoth(args)
-	if err == nil && !source.live {
-		w.Effects.missed(args[1])
-	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
+	}
+	w.looked(args[1], source.live)
+	switch {
 	case !source.live || destination.live && !replace:
 		out.Int(0)
 		return nil

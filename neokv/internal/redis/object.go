@@ -223,7 +223,9 @@ func memoryUsage(r *Reader, args [][]byte, out *Reply) error {
 			samples = math.MaxUint64
 		}
 	}
+	hits, misses := r.Hits, r.Misses
 	rec, ok, err := r.object(args, out)
+	r.Hits, r.Misses = hits, misses // as in Redis, this is no look-up
 	if !ok {
 		return err
 	}

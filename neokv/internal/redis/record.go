@@ -124,13 +124,35 @@ func (w *Writer) loadIn(slot topology.Slot, key []byte) (record, error) {
 	return w.find(slot, key, w.Batch.Get)
 }
 
-// readIn is like loadIn, for a key that the command only reads: a miss is told, as one of a reader is.
+// readIn is like loadIn, for a key that the command only reads: it counts a hit or a miss.
 func (w *Writer) readIn(slot topology.Slot, key []byte) (record, error) {
 	rec, err := w.loadIn(slot, key)
-	if err == nil && !rec.live {
-		w.Effects.missed(key)
+	if err == nil {
+		w.looked(key, rec.live)
 	}
 	return rec, err
+}
+
+// looked counts the look-up of a key that a write only reads, as a reader counts its own.
+func (w *Writer) looked(key []byte, found bool) {
+	if found {
+		w.hits++
+		return
+	}
+	w.misses++
+	w.Effects.missed(key)
+}
+
+// TakeLookups returns how many keys the calls since the last TakeLookups have looked up to read them, those that exist
+// and those that do not. Keys that a write changes do not count, as in Redis.
+func (w *Writer) TakeLookups() (hits, misses int) {
+	hits, misses = w.hits, w.misses
+	w.hits, w.misses = 0, 0
+	if r := w.reader; r != nil {
+		hits, misses = hits+r.Hits, misses+r.Misses
+		r.Hits, r.Misses = 0, 0
+	}
+	return hits, misses
 }
 
 // loadHead is like loadIn, for a caller that does not need the value of a string: rec.Value may be anything.

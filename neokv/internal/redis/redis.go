@@ -329,6 +329,8 @@ type Writer struct {
 	// MapOrder is a mistake that tests plant: random choices follow the order of a Go map, so replicas differ.
 	MapOrder bool
 
+	hits, misses int // see TakeLookups
+
 	group  groupOfScripts
 	event  Event    // what a change of a key is, of the present call
 	spent  int      // of writeLimit, by the present call

@@ -194,6 +194,7 @@ func spop(w *Writer, args [][]byte, out *Reply) error {
 		return err
 	}
 	if len(args) == 3 && uint64(n) >= c.Size { // all members: this deletes the key
+		w.looked(args[1], true) // Redis answers with the reply of SUNION
 		if err := c.all(out, func(sub, _ []byte) { out.Bulk(sub) }); err != nil {
 			return err
 		}

@@ -476,11 +476,12 @@ func zrangestore(w *Writer, args [][]byte, out *Reply) error {
 		return nil
 	}
 	var c, to collection
-	if ok, err := w.open(&c, args[2], keys.ZSet, out); !ok {
-		return err
+	ok, err := w.open(&c, args[2], keys.ZSet, out)
+	if err == nil {
+		w.looked(args[2], !ok || c.Size > 0)
 	}
-	if c.Size == 0 {
-		w.Effects.missed(args[2])
+	if !ok {
+		return err
 	}
 	if err := w.renew(&to, args[1], keys.ZSet); err != nil {
 		return err
@@ -492,7 +493,7 @@ func zrangestore(w *Writer, args [][]byte, out *Reply) error {
 	if err := w.mayGoThrough(&c, &z); err != nil {
 		return err
 	}
-	err := c.eachIn(&z, func(score float64, member []byte) error {
+	err = c.eachIn(&z, func(score float64, member []byte) error {
 		if err := w.spend(cost(len(member))); err != nil {
 			return err
 		}

@@ -430,6 +430,10 @@ func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
 		turn <- struct{}{}
 	}
 	err = m.run(w, &h, units, b)
+	if hits, misses := w.TakeLookups(); m.mine && hits+misses > 0 {
+		m.counters.KeysFound.Add(uint64(hits))
+		m.counters.KeysMissed.Add(uint64(misses))
+	}
 	if turn != nil {
 		<-turn
 	}

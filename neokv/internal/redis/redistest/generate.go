@@ -414,7 +414,7 @@ func genericCall(g *CallGenerator) [][]string {
 			case "db", "DB":
 				args = append(args, option)
 				if !g.one(10) {
-					args = append(args, g.pick("0", "0", "0", "1", "99", "-1", "2147483648", "9223372036854775808", "x",
+					args = append(args, g.pick("0", "0", "0", "99", "-1", "2147483648", "9223372036854775808", "x",
 						""))
 				}
 			default:
