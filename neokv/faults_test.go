@@ -1,6 +1,7 @@
 package neokv
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -315,6 +316,47 @@ func TestTransfer(t *testing.T) {
 		if got := c.Status().Regions[r.Region-1].Leader; got == 3 || got == 0 {
 			t.Errorf("store %d leads region %d after a step down of store 3", got, r.Region)
 		}
+	}
+}
+
+// TestClusterFailover: a store that follows regions leads them when CLUSTER FAILOVER has answered, and keeps them. One
+// that follows none says so.
+func TestClusterFailover(t *testing.T) {
+	c := start(t, Config{Stores: 4, Replicas: 3, Regions: 6, InMemory: true, NoSockets: true})
+	call := func(store int, line string) string {
+		conn, err := c.Dial(t.Context(), c.Addrs()[store-1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "%s\r\n", line)
+		reply, err := bufio.NewReader(conn).ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(reply)
+	}
+	for i, form := range []string{"", " force", " TAKEOVER"} {
+		store := 2 + i
+		if got := call(store, "CLUSTER FAILOVER"+form); got != "+OK" {
+			t.Errorf("store %d: %s", store, got)
+		}
+		leads := 0
+		for _, r := range c.Status().Regions {
+			if slices.ContainsFunc(r.Replicas, func(x ReplicaStatus) bool { return x.Store == store }) {
+				if leads++; r.Leader != store || !r.Pinned {
+					t.Errorf("region %d is led by store %d, pinned: %v; want store %d to lead it", r.Region, r.Leader, r.Pinned, store)
+				}
+			}
+		}
+		want := fmt.Sprintf("-ERR store %d follows no region: it leads all %d of which it has a replica", store, leads)
+		if got := call(store, "CLUSTER FAILOVER"); got != want || leads == 0 {
+			t.Errorf("again: %s; want %s", got, want)
+		}
+	}
+	do(t, c, "kill 1")
+	if got, want := call(1, "CLUSTER FAILOVER"), "-ERR the store is down"; got != want {
+		t.Errorf("a stand-in: %s; want %s", got, want)
 	}
 }
 

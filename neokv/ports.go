@@ -3,7 +3,10 @@ package neokv
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
 
+	"neokv.dev/neokv/fault"
 	"neokv.dev/neokv/internal/lua"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/route"
@@ -39,6 +42,35 @@ func (p *storePort) Info() []server.Section { return p.n.info(p.Store) }
 // Settle settles this store alone.
 func (p *storePort) Settle(ctx context.Context) error {
 	return errors.Join(p.AwaitReplicas(ctx), p.Store.Settle(ctx))
+}
+
+// TakeOver moves the leaders of the regions that the store follows to it, as the fault transfer does, so they stay.
+func (p *storePort) TakeOver(ctx context.Context) error {
+	var moves []fault.Fault
+	led := 0
+	for _, r := range p.n.c.regions() {
+		if _, here := r.PeerOn(p.n.id); !here {
+			continue
+		}
+		if p.n.c.leaderOf(r.ID) == p.n {
+			led++
+		}
+		moves = append(moves, fault.Fault{Verb: fault.Transfer, Region: int(r.ID), To: int(p.n.id)})
+	}
+	if led == len(moves) {
+		return fmt.Errorf("store %d follows no region: it leads all %d of which it has a replica", p.n.id, led)
+	}
+	errs := make([]error, len(moves))
+	var wg sync.WaitGroup
+	for i, move := range moves { // those that it leads, too: they are to stay
+		wg.Go(func() {
+			if _, err := p.n.c.transfer(ctx, move); err != nil {
+				errs[i] = fmt.Errorf("region %d: %w", move.Region, err)
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
 }
 
 // Publish sends a message to the other stores, over the network, and to the ports that belong to no store.
@@ -87,6 +119,9 @@ func (p *proxyPort) Outdated(topology.Slot, *route.LedRegion) bool { return fals
 func (p *proxyPort) Failed() error           { return nil }
 func (p *proxyPort) Info() []server.Section  { return p.c.info() }
 func (p *proxyPort) SetActiveExpire(on bool) { p.c.setActiveExpire(on) }
+
+// TakeOver is not asked of the proxy port, which has no CLUSTER. A stand-in's store is down.
+func (p *proxyPort) TakeOver(context.Context) error { return errors.New("the store is down") }
 
 func (p *proxyPort) Settle(ctx context.Context) error { return p.c.settle(ctx) }
 

@@ -23,6 +23,7 @@ const (
 	FlagNoMandatoryKeys
 	FlagMayReplicate // it may write, or send to others, in a row that does not say so; COMMAND INFO has no name for it
 	FlagPubsub
+	FlagNoAsyncLoading
 )
 
 // flagNames has the order in which COMMAND INFO lists the flags.
@@ -43,6 +44,7 @@ var flagNames = []struct {
 	{FlagFast, "fast"},
 	{FlagNoAuth, "no_auth"},
 	{FlagNoMandatoryKeys, "no_mandatory_keys"},
+	{FlagNoAsyncLoading, "no_async_loading"},
 	{FlagMovableKeys, "movablekeys"},
 	{FlagAllowBusy, "allow_busy"},
 	{FlagSkipSlowLog, "skip_slowlog"},

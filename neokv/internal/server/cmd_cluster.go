@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"strings"
 
 	"neokv.dev/neokv/internal/announce"
 	"neokv.dev/neokv/internal/redis"
@@ -239,4 +240,27 @@ func runClusterGetKeys(c *conn, args [][]byte) {
 	}
 	c.out.Array(n)
 	c.exec.append(&found)
+}
+
+// runClusterFailover makes the store the leader of all regions that it follows, where Redis has a replica take over
+// what its master serves. It answers when the store leads them, where Redis answers when it begins. FORCE and TAKEOVER
+// do the same: Raft lets a leader be replaced only by a majority, and elects another one by itself when it is dead.
+func runClusterFailover(c *conn, args [][]byte) {
+	switch {
+	case len(args) > 3:
+		c.unknownUse(args)
+		return
+	case len(args) == 3 && !redis.IsOption(args[2], "force") && !redis.IsOption(args[2], "takeover"):
+		c.out.Error(redis.ErrSyntax)
+		return
+	}
+	if !c.out.flush() {
+		c.closing = true
+		return
+	}
+	if err := c.s.o.Node.TakeOver(c.ctx); err != nil { // one line for each region
+		c.out.Error("ERR " + strings.ReplaceAll(err.Error(), "\n", "; "))
+		return
+	}
+	c.out.OK()
 }

@@ -42,6 +42,9 @@ func runPing(c *conn, args [][]byte) {
 	}
 }
 
+// runACLWhoAmI names the only user that there is.
+func runACLWhoAmI(c *conn, args [][]byte) { c.out.BulkString("default") }
+
 func runEcho(c *conn, args [][]byte) { c.out.Bulk(args[1]) }
 
 func runSelect(c *conn, args [][]byte) {

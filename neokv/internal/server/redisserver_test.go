@@ -245,6 +245,8 @@ var everywhere = []string{
 	"MONITOR\r\nEVAL \"return 1\" 0\r\nEVAL_RO \"return 1\" 0\r\nSCRIPT EXISTS x\r\nRESET\r\nPING\r\n",
 	"CONFIG RESETSTAT\r\nEVAL \"return redis.error_reply('MY x')\" 0\r\nEVALSHA x 0\r\nEVAL \"error('x')\" 0\r\nEVAL x x\r\nINFO errorstats\r\n",
 	"CONFIG GET lua-time-limit\r\nCONFIG GET busy-reply-threshold\r\nCONFIG SET lua-time-limit 5000\r\n",
+	"ACL\r\nACL WHOAMI\r\nACL WHOAMI x\r\nACL nope\r\nMODULE\r\nMODULE LIST\r\nMODULE LIST x\r\nMODULE nope\r\n",
+	"COMMAND INFO acl|whoami acl|help module|list module|help cluster|failover\r\n",
 	// What is no command.
 	"*0\r\nPING\r\n", "*-1\r\nPING\r\n", "*a\r\n", "*\r\n", "*01\r\n", "*+1\r\n", "*1 \r\n", "*1\r\n$-1\r\n",
 	"*1\r\n$a\r\n", "*1\r\n$04\r\nPING\r\n", "*1\r\n$536870913\r\n",
@@ -302,6 +304,7 @@ func TestLikeRedisCluster(t *testing.T) {
 		"CLUSTER COUNTKEYSINSLOT a\r\n", "CLUSTER COUNTKEYSINSLOT 16384\r\n",
 		"CLUSTER COUNTKEYSINSLOT -1\r\n", "CLUSTER GETKEYSINSLOT 1 a\r\n", "CLUSTER GETKEYSINSLOT a 1\r\n",
 		"CLUSTER GETKEYSINSLOT 16384 1\r\n", "CLUSTER GETKEYSINSLOT 1 -1\r\n",
+		"CLUSTER FAILOVER x\r\nCLUSTER FAILOVER FORCE x\r\n",
 		"MGET a b\r\n", "MSET a 1 b 2\r\n", "DEL a b\r\n",
 		"MULTI\r\nWATCH a\r\nEXEC\r\n", "MULTI\r\nWATCH a b\r\nEXEC\r\n", "MULTI\r\nMGET a b\r\nEXEC\r\n",
 		"EVAL \"return 1\" 2 a b\r\nEVALSHA x 2 a b\r\nEVAL_RO \"return 1\" 2 a b\r\nEVAL \"retur\" 2 a b\r\n",

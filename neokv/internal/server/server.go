@@ -63,6 +63,8 @@ type Node interface {
 	// Settle waits until the replicas have applied what the leaders have, has stores write their memtables and compact
 	// L0, and waits until no compaction is due.
 	Settle(ctx context.Context) error
+	// TakeOver makes the node's store lead the regions that it follows, and returns when it does.
+	TakeOver(ctx context.Context) error
 	// Scripts are the scripts that were loaded here.
 	Scripts() *lua.Scripts
 	// LoadScript loads a script. It stays, or is there as long as there is room.

@@ -112,6 +112,7 @@ func (n *fakeNode) LogScript(int, string)               {}
 func (n *fakeNode) FlushScripts()                       { n.scripts.Flush() }
 func (n *fakeNode) SetActiveExpire(bool)                {}
 func (n *fakeNode) Settle(context.Context) error        { return n.settled }
+func (n *fakeNode) TakeOver(context.Context) error      { return nil }
 
 // testAddr is the address that the tests' servers listen at.
 type testAddr struct{}
