@@ -149,6 +149,8 @@ func (r *Reply) MapOf(pairs ...any) {
 			r.Int(int64(x))
 		case int64:
 			r.Int(x)
+		case float64:
+			r.Double(x)
 		case func():
 			x()
 		default:

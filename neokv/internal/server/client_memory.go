@@ -185,7 +185,7 @@ const (
 
 // account counts what the connection's buffers hold now. It returns false when that has closed the connection.
 func (c *conn) account() bool {
-	n := int64(c.session.Queued().Bytes+c.watched.bytes+c.waits) + c.subs.bytes.Load()
+	n := int64(c.session.Queued().Bytes+c.watched.bytes) + c.waits.Load() + c.subs.bytes.Load()
 	if c.track != nil {
 		n += c.track.prefixes
 	}

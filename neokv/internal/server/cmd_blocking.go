@@ -277,7 +277,7 @@ func (c *conn) linger(until time.Time, done <-chan struct{}) ending {
 			return c.lingerDeaf(until, done)
 		}
 		n, err := c.rd.read()
-		c.s.stats.bytesIn.Add(uint64(n))
+		c.s.stats.received(n, c.rd.takeReads())
 		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) || n > 0 && !c.account() {
 			return byDisconnect
 		}
@@ -336,7 +336,7 @@ func (c *conn) park() bool {
 	c.blocked.Store(true)
 	c.blocking.enter()
 	for _, a := range cmd.args {
-		c.waits += len(a) + waitBytes
+		c.waits.Add(int64(len(a) + waitBytes))
 	}
 	if c.at == len(c.cmds)-1 && c.rd.start == c.rd.end {
 		c.slim()
@@ -360,7 +360,7 @@ func (c *conn) resume() {
 	c.blocked.Store(false)
 	c.rd.widen()
 	c.since = c.since.Add(time.Since(c.parked)) // the time spent waiting counts for no command
-	c.waits = 0
+	c.waits.Store(0)
 	c.out.begin()
 	end := c.ended
 	if end == byUnblock && !c.blocking.request().byError {

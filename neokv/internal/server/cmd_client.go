@@ -52,7 +52,7 @@ func runClientSetInfo(c *conn, args [][]byte) {
 func runClientID(c *conn, args [][]byte) { c.out.Int(int64(c.id)) }
 
 func runClientInfo(c *conn, args [][]byte) {
-	c.out.Verbatim("txt", string(c.describe(nil, time.Now())))
+	c.out.Verbatim("txt", string(c.describe(nil, time.Now(), true)))
 }
 
 func runClientList(c *conn, args [][]byte) {
@@ -95,13 +95,22 @@ func runClientList(c *conn, args [][]byte) {
 	var text []byte
 	now := time.Now()
 	for _, x := range conns {
-		text = x.describe(text, now)
+		text = x.describe(text, now, x == c)
 	}
 	c.out.Verbatim("txt", string(text))
 }
 
-// describe appends the connection's line of CLIENT LIST. Figures without a counterpart here are 0.
-func (c *conn) describe(b []byte, now time.Time) []byte {
+// describe appends the connection's line of CLIENT LIST. own says that the connection's goroutine calls it: then the
+// buffers are those of the present command, else those of when the connection last waited for its client. Figures
+// without a counterpart here are 0.
+func (c *conn) describe(b []byte, now time.Time, own bool) []byte {
+	unread, room, argv := c.unread.Load(), c.room.Load(), c.waits.Load()
+	if own {
+		unread, room = int64(c.rd.end), int64(len(c.rd.buf)-c.rd.end)
+		for _, a := range c.cmds[c.at].args {
+			argv += int64(len(a))
+		}
+	}
 	i, t, redirect, broadcast := c.info.Load(), c.tracks.Load(), int64(-1), false
 	if t != nil {
 		redirect, broadcast = t.redirect(), t.mode.Load().broadcast
@@ -123,12 +132,12 @@ func (c *conn) describe(b []byte, now time.Time) []byte {
 		name = last.FullName()
 	}
 	b = fmt.Appendf(b, "id=%d addr=%v laddr=%v fd=0 name=%s age=%d idle=%d flags=%s db=0 sub=%d psub=%d ssub=%d multi=%d"+
-		" qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=%d omem=%d tot-mem=%d events=r cmd=%s"+
+		" qbuf=%d qbuf-free=%d argv-mem=%d multi-mem=%d rbs=0 rbp=0 obl=%d oll=%d omem=%d tot-mem=%d events=r cmd=%s"+
 		" user=default redir=%d resp=%d",
 		c.id, c.nc.RemoteAddr(), c.nc.LocalAddr(), i.Name, int64(now.Sub(c.created).Seconds()),
 		int64(now.Sub(time.Unix(0, c.seen.Load())).Seconds()), flags,
 		c.subs.counts[namedChannel].Load(), c.subs.counts[patternChannel].Load(), c.subs.counts[shardChannel].Load(),
-		c.multi.Load()-1, c.out.length(),
+		c.multi.Load()-1, unread, room, argv, c.queues.Load(), c.out.waiting.Load(), c.out.length(),
 		c.out.waiting.Load()+c.out.queued.Load(), c.size(), name, redirect, i.Proto)
 	if i.LibName != "" || i.LibVer != "" {
 		b = fmt.Appendf(b, " lib-name=%s lib-ver=%s", i.LibName, i.LibVer)

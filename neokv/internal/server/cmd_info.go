@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"runtime/metrics"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -113,30 +115,56 @@ func infoServer(c *conn) []string {
 }
 
 func infoClients(c *conn) []string {
-	blocked := 0
+	blocked, in, out := 0, int64(0), int64(0)
 	c.s.mu.Lock()
 	n := len(c.s.clients)
 	for _, x := range c.s.clients {
 		if x.blocked.Load() {
 			blocked++
 		}
+		in = max(in, x.unread.Load()+x.room.Load())
+		out = max(out, x.out.waiting.Load()+x.out.queued.Load())
 	}
 	c.s.mu.Unlock()
 	return lines("connected_clients", n, "cluster_connections", 0, "maxclients", c.s.limits.clients.Load(),
+		"client_recent_max_input_buffer", in, "client_recent_max_output_buffer", out,
 		"blocked_clients", blocked, "tracking_clients", c.s.tracked.Counts().Clients, "clients_in_timeout_table", 0)
 }
 
-// infoMemory is about the whole process, but for the scripts that are loaded here. What Redis calls used is what is
-// allocated on the Go heap; its peak is the heap's largest size. Interpreters are a part of it that nobody counts.
-func infoMemory(c *conn) []string {
+// heapAtStart is what was allocated on the heap when the process made its first server.
+var heapAtStart = sync.OnceValue(func() int64 {
+	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	metrics.Read(sample)
+	return int64(sample[0].Value.Uint64())
+})
+
+// memory has the figures of the process's memory for INFO memory and MEMORY STATS. What Redis calls used, or allocated,
+// is what is allocated on the Go heap; active are the spans of the heap that have objects, resident is what the runtime
+// has of the system. Caches of Pebble may lie beside the heap, so how much of it is data, or overhead, nobody knows.
+type memory struct{ used, peak, active, resident, rss int64 }
+
+func memoryNow() memory {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	used, resident, peak := int64(m.HeapAlloc), ResidentBytes(), int64(m.HeapSys)
-	out := lines("used_memory", used, "used_memory_human", humanBytes(used), "used_memory_rss", resident,
-		"used_memory_rss_human", humanBytes(resident),
-		"used_memory_peak", peak, "used_memory_peak_human", humanBytes(peak),
-		"used_memory_peak_perc", fmt.Sprintf("%.2f%%", 100*float64(used)/float64(peak)),
-		"allocator_allocated", used, "allocator_active", m.HeapInuse, "allocator_resident", m.Sys-m.HeapReleased)
+	return memory{int64(m.HeapAlloc), int64(m.HeapSys), int64(m.HeapInuse), int64(m.Sys - m.HeapReleased),
+		ResidentBytes()}
+}
+
+func ratio(a, b int64) float64 { return float64(a) / float64(max(1, b)) }
+
+// infoMemory is about the whole process, but for the scripts that are loaded here. The peak is the heap's largest size.
+// Interpreters are a part of the memory that nobody counts.
+func infoMemory(c *conn) []string {
+	m := memoryNow()
+	two := func(f float64) string { return fmt.Sprintf("%.2f", f) }
+	out := lines("used_memory", m.used, "used_memory_human", humanBytes(m.used), "used_memory_rss", m.rss,
+		"used_memory_rss_human", humanBytes(m.rss),
+		"used_memory_peak", m.peak, "used_memory_peak_human", humanBytes(m.peak),
+		"used_memory_peak_perc", two(100*ratio(m.used, m.peak))+"%", "used_memory_startup", heapAtStart(),
+		"allocator_allocated", m.used, "allocator_active", m.active, "allocator_resident", m.resident,
+		"allocator_frag_ratio", two(ratio(m.active, m.used)), "allocator_frag_bytes", m.active-m.used,
+		"allocator_rss_ratio", two(ratio(m.resident, m.active)), "allocator_rss_bytes", m.resident-m.active,
+		"rss_overhead_ratio", two(ratio(m.rss, m.resident)), "rss_overhead_bytes", m.rss-m.resident)
 	if total := systemMemory(); total > 0 {
 		out = append(out, lines("total_system_memory", total, "total_system_memory_human", humanBytes(total))...)
 	}
@@ -147,10 +175,9 @@ func infoMemory(c *conn) []string {
 		"used_memory_vm_total", 0, "used_memory_vm_total_human", humanBytes(0), "used_memory_functions", 0,
 		"used_memory_scripts", size, "used_memory_scripts_human", humanBytes(int64(size)),
 		"maxmemory", 0, "maxmemory_human", humanBytes(0), "maxmemory_policy", "noeviction",
-		"mem_fragmentation_ratio", fmt.Sprintf("%.2f", float64(resident)/float64(used)),
-		"mem_fragmentation_bytes", resident-used,
-		"mem_not_counted_for_evict", 0, "mem_replication_backlog", 0, "mem_clients_slaves", 0,
-		"mem_clients_normal", c.s.o.ClientMemory.Used(),
+		"mem_fragmentation_ratio", two(ratio(m.rss, m.used)), "mem_fragmentation_bytes", m.rss-m.used,
+		"mem_not_counted_for_evict", 0, "mem_replication_backlog", 0, "mem_total_replication_buffers", 0,
+		"mem_clients_slaves", 0, "mem_clients_normal", c.s.o.ClientMemory.Used(),
 		"mem_cluster_links", 0, "mem_aof_buffer", 0, "mem_allocator", "go", "active_defrag_running", 0,
 		"lazyfree_pending_objects", 0, "lazyfreed_objects", 0)...)
 }
@@ -160,8 +187,11 @@ func infoMemory(c *conn) []string {
 func infoPersistence(c *conn) []string {
 	return lines("loading", 0, "async_loading", 0, "rdb_changes_since_last_save", 0, "rdb_bgsave_in_progress", 0,
 		"rdb_last_save_time", c.s.started.Unix(), "rdb_last_bgsave_status", "ok", "rdb_last_bgsave_time_sec", -1,
-		"rdb_current_bgsave_time_sec", -1,
-		"rdb_saves", 0, "aof_enabled", 0, "aof_rewrite_in_progress", 0, "aof_rewrite_scheduled", 0,
+		"rdb_current_bgsave_time_sec", -1, "rdb_last_cow_size", 0, "rdb_last_load_keys_expired", 0,
+		"rdb_last_load_keys_loaded", 0, "current_cow_peak", 0, "current_cow_size", 0, "current_cow_size_age", 0,
+		"current_fork_perc", "0.00", "current_save_keys_processed", 0, "current_save_keys_total", 0,
+		"module_fork_in_progress", 0, "module_fork_last_cow_size", 0,
+		"rdb_saves", 0, "aof_enabled", 0, "aof_rewrites", 0, "aof_rewrites_consecutive_failures", 0, "aof_last_cow_size", 0, "aof_rewrite_in_progress", 0, "aof_rewrite_scheduled", 0,
 		"aof_last_rewrite_time_sec", -1,
 		"aof_current_rewrite_time_sec", -1, "aof_last_bgrewrite_status", "ok", "aof_last_write_status", "ok")
 }
@@ -180,7 +210,11 @@ func infoStats(c *conn) []string {
 		"instantaneous_output_kbps", fmt.Sprintf("%.2f", now.out/1024),
 		"instantaneous_input_repl_kbps", "0.00", "instantaneous_output_repl_kbps", "0.00",
 		"rejected_connections", x.rejected.Load(), "sync_full", 0, "sync_partial_ok", 0, "sync_partial_err", 0,
-		"evicted_keys", 0,
+		"evicted_keys", 0, "total_eviction_exceeded_time", 0, "current_eviction_exceeded_time", 0,
+		"active_defrag_hits", 0, "active_defrag_misses", 0, "active_defrag_key_hits", 0, "active_defrag_key_misses", 0,
+		"total_active_defrag_time", 0, "current_active_defrag_time", 0, "dump_payload_sanitizations", 0,
+		"total_reads_processed", x.reads.Load(), "total_writes_processed", x.writes.Load(),
+		"io_threaded_reads_processed", 0, "io_threaded_writes_processed", 0,
 		"evicted_clients", x.evicted.Load(), "pubsub_channels", channels, "pubsub_patterns", patterns,
 		"pubsubshard_channels", shards,
 		"latest_fork_usec", 0, "total_forks", 0, "migrate_cached_sockets", 0, "slave_expires_tracked_keys", 0,

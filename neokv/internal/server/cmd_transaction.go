@@ -115,6 +115,7 @@ func (c *conn) unwatch() {
 func (c *conn) endTransaction() {
 	c.session.End()
 	c.multi.Store(0)
+	c.queues.Store(0)
 	c.unwatch()
 }
 
@@ -133,6 +134,7 @@ func (c *conn) enqueue(cmd *command) {
 		c.out.Status("QUEUED")
 		if n := len(c.session.Queued().Commands); n > 0 { // none in a transaction that EXEC will refuse
 			c.multi.Store(int64(n) + 1)
+			c.queues.Store(int64(c.session.Queued().Bytes))
 		}
 		cmd.rejected = true // it has not run yet
 		return

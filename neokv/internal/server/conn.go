@@ -46,7 +46,6 @@ type conn struct {
 	tells   *announce.Told                  // see announced
 	written map[topology.RegionID]lastWrite // its last write in each region that it wrote to
 
-	waits    int // bytes that a region holds for its blocking pop, about
 	exec     executor
 	blocking blocking
 	parked   time.Time // since when it waits for the executor's pop
@@ -65,6 +64,10 @@ type conn struct {
 	multi      atomic.Int64            // how many commands are queued, plus one; 0: it is in no transaction
 	blocked    atomic.Bool             // it waits for the end of a pause, in WAIT, or in a blocking pop
 	held       atomic.Int64            // bytes that ClientMemory counts for it
+	waits      atomic.Int64            // bytes that a region holds for its blocking pop, about
+	queues     atomic.Int64            // bytes of the commands that are queued
+	// What the reader's buffer held when the connection last waited for its client, and how much room it had.
+	unread, room atomic.Int64
 
 	// For CLIENT INFO and LIST.
 	info atomic.Pointer[session.Info] // a copy of session.Info, replaced when that changes
@@ -98,6 +101,8 @@ func (c *conn) mayIdle() bool { return c.watches.Load() || c.subscribes.Load() |
 
 // setReadDeadline is called before each read of a pipeline.
 func (c *conn) setReadDeadline() {
+	shows(&c.unread, c.rd.end-c.rd.start)
+	shows(&c.room, len(c.rd.buf)-c.rd.end)
 	t := c.s.limits.timeout.Load()
 	if c.mayIdle() {
 		t = 0
@@ -105,6 +110,13 @@ func (c *conn) setReadDeadline() {
 	if t > 0 || c.limited {
 		c.limited = t > 0
 		c.nc.SetReadDeadline(idleUntil(t))
+	}
+}
+
+// shows sets a number that others read. It writes only what differs, so that it costs next to nothing.
+func shows(at *atomic.Int64, n int) {
+	if at.Load() != int64(n) {
+		at.Store(int64(n))
 	}
 }
 

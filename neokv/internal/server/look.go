@@ -71,7 +71,7 @@ func (c *conn) hungUp(now time.Time) bool {
 	for peeking := !gone && !silent; peeking && c.rd.room(); {
 		c.nc.SetReadDeadline(now.Add(peek))
 		n, err := c.rd.read()
-		c.s.stats.bytesIn.Add(uint64(n))
+		c.s.stats.received(n, c.rd.takeReads())
 		switch {
 		case err == nil:
 		case errors.Is(err, os.ErrDeadlineExceeded):

@@ -312,7 +312,7 @@ func (o *outbox) try(some []byte) (n int, whole bool) {
 		return 0, false
 	}
 	n, err := w.TryWrite(some[:min(len(some), sendBytes)])
-	c.s.stats.bytesOut.Add(uint64(n))
+	c.s.stats.sent(n)
 	return n, err == nil && n == len(some)
 }
 
@@ -452,7 +452,7 @@ func (o *outbox) send(left []byte, owner bool) bool {
 			c.nc.SetWriteDeadline(by)
 		}
 		n, err := c.nc.Write(left[:min(len(left), sendBytes)])
-		c.s.stats.bytesOut.Add(uint64(n))
+		c.s.stats.sent(n)
 		left = left[n:]
 		switch {
 		case err == nil:

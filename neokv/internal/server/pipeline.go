@@ -98,7 +98,7 @@ func (c *conn) receive() bool {
 			c.exec.shed()
 		}
 		n, err := c.rd.fill()
-		c.s.stats.bytesIn.Add(uint64(n))
+		c.s.stats.received(n, c.rd.takeReads())
 		if err == nil {
 			c.exec.arrived = time.Now()
 			c.at, c.since = 0, c.exec.arrived

@@ -54,6 +54,7 @@ type requestReader struct {
 	args                    int  // arguments of the command at ready that are still to come, 0 between commands
 	bulk                    int  // length of the argument whose bytes come next, -1 when its length comes next
 	full                    bool // the last read left no room
+	reads                   int  // see takeReads
 	failed                  error
 
 	count           int // arguments of the command at ready, when its first line has been seen
@@ -132,7 +133,16 @@ func (r *requestReader) read() (n int, err error) {
 	n, err = r.conn.Read(r.buf[r.end:])
 	r.end += n
 	r.full = r.end == len(r.buf)
+	if n > 0 {
+		r.reads++
+	}
 	return n, err
+}
+
+// takeReads returns how many reads have brought bytes since the last takeReads.
+func (r *requestReader) takeReads() (n int) {
+	n, r.reads = r.reads, 0
+	return n
 }
 
 // room reports whether the buffer has room between two fills. It may take another buffer for what is unread; the

@@ -165,6 +165,7 @@ func New(o Options) *Server {
 	s := &Server{
 		o: o, runID: newRunID(), clients: map[uint64]*conn{}, trusted: map[uint64]*conn{}, calls: newCallCounts(),
 	}
+	heapAtStart()
 	if o.Seed == 0 {
 		o.Seed = rand.Uint64()
 	}

@@ -298,6 +298,7 @@ func (h *histogramNow) percentile(permille uint64) uint64 {
 type stats struct {
 	connections, rejected, commands    atomic.Uint64
 	bytesIn, bytesOut                  atomic.Uint64
+	reads, writes                      atomic.Uint64 // of connections, that have brought bytes or taken some
 	evicted, queryClosed, outputClosed atomic.Uint64 // clients closed for what they held
 	hungClosed                         atomic.Uint64 // clients closed because a read of the disk did not return
 	errors                             errorCounts
@@ -305,11 +306,25 @@ type stats struct {
 }
 
 func (s *stats) reset() {
-	for _, n := range []*atomic.Uint64{&s.connections, &s.rejected, &s.commands, &s.bytesIn, &s.bytesOut, &s.evicted,
+	for _, n := range []*atomic.Uint64{&s.connections, &s.rejected, &s.commands, &s.bytesIn, &s.bytesOut, &s.reads,
+		&s.writes, &s.evicted,
 		&s.queryClosed, &s.outputClosed, &s.hungClosed} {
 		n.Store(0)
 	}
 	s.errors.byWord.Store(nil)
+}
+
+// received counts bytes that came with so many reads, sent those of a write.
+func (s *stats) received(bytes, reads int) {
+	s.bytesIn.Add(uint64(bytes))
+	s.reads.Add(uint64(reads))
+}
+
+func (s *stats) sent(bytes int) {
+	if bytes > 0 {
+		s.bytesOut.Add(uint64(bytes))
+		s.writes.Add(1)
+	}
 }
 
 // INFO shows rates over the last rateSamples*sampleEvery, or since the last pipeline before that.
