@@ -30,7 +30,8 @@ func serveCommand(p process) *cobra.Command {
 
 Each store listens on a port of its own and speaks the Redis Cluster protocol; the proxy port takes any key. When every
 slot is served, standard output has one line that begins with NEOKV_READY. Standard error has a line for each fault and
-each failure, one for each command that clients call and NeoKV lacks, and what scripts log.
+each failure, one for each command that clients call and NeoKV lacks, one for each parameter of CONFIG that they set and
+that has no effect, and what scripts log.
 
 With --exec the cluster serves while CMD runs, on free ports unless some are asked for, and the exit status is that of
 CMD: 128 and the signal's number if a signal ended it, 127 if there is no such program, 126 if it cannot run. CMD has

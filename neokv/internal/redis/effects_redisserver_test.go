@@ -243,12 +243,14 @@ func TestEffectsAreRedis(t *testing.T) {
 				t.Fatalf("%q: %v", args, err)
 			}
 			hitsAfter, missesAfter := main.lookups()
-			if h, m := d.takeLookups(); h != hitsAfter-hits || m != missesAfter-misses {
+			h, m := d.takeLookups()
+			isSort := row != nil && strings.HasPrefix(row.Name, "sort") // the order of elements that are equal is Redis's own
+			if h+m != hitsAfter+missesAfter-hits-misses || h != hitsAfter-hits && !isSort {
 				t.Errorf("%.200q, replies %.200s and %.200q: %d keys found and %d missed; redis-server counts %d and %d",
 					args, want, out.Buf, h, m, hitsAfter-hits, missesAfter-misses)
 			}
 			told, got := subscriber.told(), d.w.Effects.told()
-			if row != nil && strings.HasPrefix(row.Name, "sort") { // the order of elements that are equal is Redis's own
+			if isSort {
 				isMiss := func(line string) bool { return strings.HasPrefix(line, "keymiss ") }
 				told, got = slices.DeleteFunc(told, isMiss), slices.DeleteFunc(got, isMiss)
 			}

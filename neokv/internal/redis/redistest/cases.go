@@ -452,13 +452,13 @@ var stringCases = []Case{
 		ttl {t}b
 		copy {t}a {t}b db 0 replace
 		ttl {t}b
-		copy {t}a {t}b db 1
+		copy {t}a {t}b db 16
 		copy {t}a {t}b db 99
 		copy {t}a {t}b db -1
 		copy {t}a {t}b db x
 		copy {t}a {t}b db 2147483648
 		copy {t}a {t}b db
-		copy {t}a {t}b replace db 1
+		copy {t}a {t}b replace db 16
 		copy {t}a {t}b bad
 		copy {t}a
 		rename {t}a
