@@ -29,6 +29,8 @@ func TestMemoryStatsAreRedis(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Where it holds less than at its start, redis-server says that -nan percent of that are data.
+	ask(t, c, "SETRANGE key 4000000 x")
 	want := slices.DeleteFunc(kinds(c), func(s string) bool {
 		name, _, _ := strings.Cut(s, " ")
 		return slices.Contains(strings.Fields(`overhead.total keys.count keys.bytes-per-key dataset.bytes
