@@ -3,6 +3,8 @@ package bench
 import (
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -105,4 +107,39 @@ func TestOpenLoopIsMD1(t *testing.T) {
 			t.Errorf("p99 %d us, want %.0f", r.P99.US, 1000*(1+p99))
 		}
 	})
+}
+
+// TestPushToPop: where an operation pushes an element and pops it, the time from push to pop is the operation's: in an
+// open loop from when it was due.
+func TestPushToPop(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "passing.yaml")
+	text := `records: [{type: list, key: "q<n>", load: false}]
+mix: [{op: pass, do: [LPUSH <key> <message 60>, BRPOP <key> 1]}]`
+	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, rate := range []Pace{{}, pace("poisson 300")} {
+		synctest.Test(t, func(t *testing.T) {
+			m := newMemory(func(time.Duration) time.Duration { return time.Millisecond })
+			s, rec, err := inBubble(t, m, t.Context(), Options{
+				Groups:   []GroupOptions{{Workload: path, Clients: 1, Rate: rate, Records: 10}},
+				Duration: 10 * time.Second, Warmup: time.Second, Seed: 5,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			adds(t, s, rec)
+			g := s.Groups[0]
+			want := g.Total.Service
+			if g.Total.Response != nil {
+				want = *g.Total.Response
+			}
+			if p := g.PushToPop; p == nil || p.Elements != g.Total.Count || p.Time != want {
+				t.Errorf("rate %s: from push to pop %+v; want %d elements, %+v", rate, p, g.Total.Count, want)
+			}
+			if notes := strings.Join(g.Notes(rate.Open()), "\n"); !strings.Contains(notes, "from push to pop: ") {
+				t.Errorf("notes %q", notes)
+			}
+		})
+	}
 }

@@ -24,7 +24,8 @@ type tally struct {
 	// Of an open loop: how long operations waited until a worker was free, if none was when they were due; and how late
 	// the others left.
 	waited, late results.Distribution
-	nodes        []nodeTally // by nodeID, if the target is a cluster
+	popped       results.Distribution // from push to pop
+	nodes        []nodeTally          // by nodeID, if the target is a cluster
 	// held is how many operations the worker had taken up that had not ended, at its last word; -1 without one.
 	held int64
 }
@@ -112,6 +113,7 @@ func (t *tally) merge(from *tally) {
 	t.serviceSum += from.serviceSum
 	t.late.Merge(from.late)
 	t.waited.Merge(from.waited)
+	t.popped.Merge(from.popped)
 	t.dropped += from.dropped
 	for id := range from.nodes {
 		t.node(nodeID(id)).merge(&from.nodes[id])
@@ -137,6 +139,7 @@ func (t *tally) reset() {
 	}
 	t.late.Reset()
 	t.waited.Reset()
+	t.popped.Reset()
 	clear(t.errors)
 	clear(t.nodes)
 	t.answers, t.serviceSum, t.stuck = 0, 0, 0
@@ -176,6 +179,9 @@ func (t *tally) stats(ops []workloads.Op, seconds float64) results.GroupStats {
 	g.Ledger.OK, g.Ledger.Offered, g.Ledger.Dropped = g.Total.Count, t.begun, t.dropped
 	g.Waited, _ = t.waited.Count()
 	g.Wait = latencyOf(t.waited)
+	if n, _ := t.popped.Count(); n > 0 {
+		g.PushToPop = &results.PushToPop{Elements: n, Time: t.popped.Latency(true)}
+	}
 	return g
 }
 

@@ -17,9 +17,10 @@ import (
 
 // subscribers are the clients of a group that receive what its workers publish in the measured part. A message begins
 // with a stamp: the instant from which its time counts, which is that of its planned start in an open loop, else that
-// of its send; the worker; and a number of the worker's own that grows. All clocks are those of this process.
+// of its send; the run and the worker; and a number of the worker's own that grows. All clocks are those of this
+// process. What a group pushes into lists for its own workers to pop has the same stamps.
 //
-//	[instant ns, 16 hex][worker, 16 hex][number, 16 hex]
+//	[instant ns, 16 hex][run and worker, 16 hex][number, 16 hex]
 //
 // A message is due at each subscriber of its channel if PUBLISH was answered without error. What a subscriber has not
 // got a second after the end, or when its connection breaks, is lost.
@@ -122,9 +123,8 @@ func (s *subscribers) read(c *loadConn, t *subscriberTally) {
 		if rep.kind != '*' || len(c.texts) != 3 || len(c.texts[2]) < workloads.StampBytes {
 			continue
 		}
-		stamp := c.texts[2]
-		at, worker, number := fromHex(stamp), fromHex(stamp[stampDigits:]), fromHex(stamp[2*stampDigits:])
-		if at < s.from.Load() {
+		at, worker, number := readStamp(c.texts[2])
+		if int64(at) < s.from.Load() {
 			continue
 		}
 		if number <= t.last[worker] {
@@ -132,7 +132,7 @@ func (s *subscribers) read(c *loadConn, t *subscriberTally) {
 			continue
 		}
 		t.last[worker] = number
-		t.times.Answer(c.readAt - time.Duration(at))
+		t.times.Answer(c.readAt - at)
 		s.got.Add(1)
 	}
 }
@@ -177,13 +177,21 @@ func (s *subscribers) received() *results.Messages {
 }
 
 // stamp fills in the beginning of a message.
-func stamp(message []byte, at time.Duration, worker int, number int64) {
-	for i, n := range []int64{int64(at), int64(worker), number} {
+func stamp(message []byte, at time.Duration, sender, number int64) {
+	for i, n := range [...]int64{int64(at), sender, number} {
 		field := message[i*stampDigits : (i+1)*stampDigits]
 		for k := range field {
 			field[k] = "0123456789abcdef"[n>>(4*(stampDigits-1-k))&15]
 		}
 	}
+}
+
+// sender is what the stamps of a worker say of it: the run, in the upper 32 bits, and its number.
+func (r *run) sender(worker int) int64 { return r.epoch.UnixMicro()&(1<<31-1)<<32 | int64(worker) }
+
+// readStamp reads the beginning of a message. at is -1 if there is no stamp.
+func readStamp(message []byte) (at time.Duration, sender, number int64) {
+	return time.Duration(fromHex(message)), fromHex(message[stampDigits:]), fromHex(message[2*stampDigits:])
 }
 
 // fromHex reads a number at the beginning of a stamp, -1 if there is none.

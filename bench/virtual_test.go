@@ -38,6 +38,7 @@ type memoryServer struct {
 	refu    bool              // refuse connections
 	info    map[string]string // sections of INFO beyond the first
 	scripts map[string]string // the texts that EVAL has brought, by SHA1
+	last    string            // the last element that was pushed
 	calls   [][]any           // of EVAL and EVALSHA
 	wg      sync.WaitGroup
 }
@@ -231,7 +232,10 @@ func (m *memoryServer) collection(args []any) string {
 		return "$-1\r\n"
 	case "RPUSH", "LPUSH", "SADD":
 		m.data[key] = strconv.Itoa(n + len(args) - 2)
+		m.last = args[len(args)-1].(string)
 		return fmt.Sprintf(":%d\r\n", len(args)-2)
+	case "BRPOP":
+		return fmt.Sprintf("*2\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n", len(key), key, len(m.last), m.last)
 	case "LPOP", "SPOP", "ZPOPMIN":
 		if n == 0 && command == "ZPOPMIN" {
 			return "*0\r\n"

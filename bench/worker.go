@@ -46,7 +46,8 @@ type worker struct {
 	active []*loadConn  // connections that the current round uses, in the order of their first operation
 	kinds  map[string]string
 
-	published int64 // messages sent so far
+	published int64           // messages sent so far
+	popped    []time.Duration // how long those took that the batch has popped
 
 	segment *phaseSegment // in which it takes operations up
 	held    int64         // operations of the segment that it has taken up and that have not ended
@@ -92,6 +93,7 @@ type sentStep struct {
 	script   []byte // see workloads.RequestStep; nil if the request has it
 	message  int    // arena[message:] is a message without its stamp; 0 for none
 	channel  int    // of the message, among those that have subscribers; -1 for another one
+	pops     bool   // the reply may have messages that were pushed
 	// How it was answered: when, with which number, and whether by null or an empty array. void is set if it had no
 	// effect, though its transaction was answered.
 	done       time.Duration
@@ -351,7 +353,7 @@ func (w *worker) append(planned time.Duration) {
 		w.steps = slices.Grow(w.steps, 1)[:len(w.steps)+1] // in place: a step is large
 		s := &w.steps[len(w.steps)-1]
 		s.Effect, s.from, s.to, s.slot, s.together, s.watches = x.Effect, from, len(w.arena), slot, x.Together, x.Watches
-		s.script, s.done, s.number, s.miss, s.void, s.message = x.Script, 0, 0, false, false, 0
+		s.script, s.done, s.number, s.miss, s.void, s.message, s.pops = x.Script, 0, 0, false, false, 0, x.Pops
 		if x.Message {
 			n := len(x.Args)
 			s.message, s.channel = len(w.arena)-len("\r\n")-len(x.Args[n-1]), -1
@@ -422,11 +424,13 @@ func (w *worker) flush() {
 				switch {
 				case w.segment.name != results.PhaseRun:
 					at = 0 // it counts neither as published nor as received
+				case at < 0 && p.sent > 0: // it is sent again
+					at = p.sent
 				case at < 0:
 					at = w.run.now()
 				}
 				w.published++
-				stamp(w.arena[from:], at, w.number, w.published)
+				stamp(w.arena[from:], at, w.run.sender(w.number), w.published)
 			}
 		}
 		if p.asking {
@@ -464,6 +468,8 @@ func (w *worker) receive(c *loadConn) {
 		keep := w.keep
 		if i != askingReply && w.steps[w.batch[i].step].Scan {
 			keep = keepFirst
+		} else if i != askingReply && w.steps[w.batch[i].step].pops {
+			keep = keepAll
 		}
 		var rep reply
 		var err error
@@ -500,6 +506,12 @@ func (w *worker) receive(c *loadConn) {
 		case '*':
 			p.texts = c.texts
 		}
+		if x.pops && x.together == 0 {
+			w.pop(rep.text, c.readAt)
+			for i := 0; rep.kind == '*' && i < len(c.texts); i++ {
+				w.pop(c.texts[i], c.readAt)
+			}
+		}
 		if x.Scan && rep.kind == '*' && len(c.texts) > 0 && w.gen.Scanned(&x.Effect, c.texts[0]) || x.GoesOn {
 			rep.null = false // a part of an iteration may be empty
 		}
@@ -527,6 +539,17 @@ func (w *worker) receive(c *loadConn) {
 		}
 	}
 	c.queue = c.queue[:0]
+}
+
+// pop notes how long a message took that was pushed in the measured part, if the text is one.
+func (w *worker) pop(text []byte, at time.Duration) {
+	if len(text) < workloads.StampBytes {
+		return
+	}
+	sent, sender, _ := readStamp(text)
+	if sent > 0 && sender>>32 == w.run.sender(0)>>32 {
+		w.popped = append(w.popped, at-sent)
+	}
 }
 
 // refused handles an error reply: a redirection to follow, or a failure.
@@ -762,7 +785,11 @@ func (w *worker) count() {
 	}
 	if own {
 		t.held = w.held
+		for _, took := range w.popped {
+			t.popped.Answer(took)
+		}
 	}
+	w.popped = w.popped[:0]
 	w.rec.end()
 }
 

@@ -318,6 +318,12 @@ func (g *GroupStats) check() error {
 			}
 		}
 	}
+	if p := g.PushToPop; p != nil {
+		d, err := p.Time.Distribution()
+		if n, _ := d.Count(); err != nil || n != p.Elements {
+			return fmt.Errorf("from push to pop: histogram of %d values, %d elements: %v", n, p.Elements, err)
+		}
+	}
 	t := g.Total
 	if sum.Count != t.Count || sum.Errors != t.Errors || sum.Unanswered != t.Unanswered {
 		return fmt.Errorf("total count %d, %d errors, %d unanswered; operations add up to %d, %d, %d", t.Count,

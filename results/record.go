@@ -236,6 +236,15 @@ type GroupStats struct {
 	Wait   *Latency `json:"wait,omitempty"`
 	// Messages says what subscribers got of what the group published, nil where nobody subscribed.
 	Messages *Messages `json:"messages,omitempty"`
+	// PushToPop says how long elements took through the lists of the group, nil where nothing was pushed and popped.
+	PushToPop *PushToPop `json:"push_to_pop,omitempty"`
+}
+
+// PushToPop says how long elements took that were pushed in the measured part and popped there, by the same group.
+type PushToPop struct {
+	Elements int64 `json:"elements"`
+	// Time is from the planned start of the push, in a closed loop from its send, to the reply of the pop.
+	Time Latency `json:"time"`
 }
 
 // Messages says what became of messages, in the measured part. A message is due at each subscriber of its channel if

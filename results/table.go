@@ -326,6 +326,10 @@ func (g *GroupSummary) Notes(open bool) []string {
 		add("from publish to receipt: p50 %s, p95 %s, p99 %s, p99.9 %s, max %s", m.Time.P50, m.Time.P95, m.Time.P99,
 			m.Time.P999, m.Time.Max)
 	}
+	if p := g.PushToPop; p != nil {
+		add("from push to pop: %s elements, p50 %s, p95 %s, p99 %s, p99.9 %s, max %s", Count(p.Elements), p.Time.P50,
+			p.Time.P95, p.Time.P99, p.Time.P999, p.Time.Max)
+	}
 	for _, op := range g.Ops {
 		if op.Misses > 0 && !op.Reads {
 			add("%s: %s answered null or empty", op.Name, Count(op.Misses))

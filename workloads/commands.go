@@ -80,7 +80,7 @@ func (c *commandSpec) kindOf(of *CollectionType) OpKind {
 			return w.kind == wordLiteral && strings.EqualFold(string(w.text), text)
 		})
 	}
-	if knownCommands[c.name].reads || c.name == "watch" || c.says {
+	if knownCommands[c.name].reads || c.name == "watch" || c.publishes() {
 		return Read
 	}
 	shape := c.shape()
@@ -149,6 +149,9 @@ func (c *commandSpec) onlyNew(of *CollectionType) bool {
 		"hset": {hash: "new value"}, "hmset": {hash: "new value"}, "zadd": {sortedSet: "score new"}, "sadd": {set: "new"},
 		"rpush": {list: "value"}, "lpush": {list: "value"},
 	}[c.name][of]
+	if c.says {
+		want = "message"
+	}
 	added, ok := strings.CutPrefix(c.shape(), "key ")
 	if want == "" || !ok {
 		return false

@@ -362,7 +362,7 @@ func (g *Generator) command(r *Request, c *commandSpec, record uint64, absent bo
 		}
 	}
 	x := &r.Steps[len(r.Steps)-1]
-	x.Watches, x.Script, x.Message = c.name == "watch", c.script, c.says
+	x.Watches, x.Script, x.Message, x.Pops = c.name == "watch", c.script, c.says, c.pops
 	g.end(r)
 }
 
@@ -454,7 +454,7 @@ func (g *Generator) reset(r *Request) {
 func (g *Generator) begin(r *Request, command []byte, does Effect) {
 	r.Steps = slices.Grow(r.Steps, 1)[:len(r.Steps)+1] // in place: a step is large
 	x := &r.Steps[len(r.Steps)-1]
-	x.Key, x.Effect, x.Together, x.Watches, x.Script, x.Message = nil, does, 0, false, nil, false
+	x.Key, x.Effect, x.Together, x.Watches, x.Script, x.Message, x.Pops = nil, does, 0, false, nil, false, false
 	g.steps = append(g.steps, stepArgs{from: len(g.args), key: -1})
 	g.bytes(command)
 }

@@ -85,7 +85,8 @@ type commandSpec struct {
 	scan   int    // its number among the commands that have a cursor
 	unit   int    // the transaction of the operation that has it, from 1 on; 0 for none
 	script []byte // the text that EVALSHA names, nil for none
-	says   bool   // it publishes a message that says by whom and when
+	says   bool   // its last word is a message, which says by whom and when it was sent
+	pops   bool   // its reply may bring messages that were pushed
 	line   int
 }
 
@@ -126,7 +127,7 @@ func (k wordKind) String() string { return wordNames[k] }
 
 // placeholders are the words that a command may have in angle brackets.
 const placeholders = "<key>, <key 2>, <keys>, <keys-values>, <value>, <member>, <new>, <score>, <int SIZES>, " +
-	"<cursor>, <token>, <message SIZES> of PUBLISH, <script NAME> behind EVALSHA, <next [key I] of SIZES within E>, <back [key I] of SIZES step E>, or expressions"
+	"<cursor>, <token>, <message SIZES> of PUBLISH or LPUSH, <script NAME> behind EVALSHA, <next [key I] of SIZES within E>, <back [key I] of SIZES step E>, or expressions"
 
 // workloadFile is a file while it is read.
 type workloadFile struct {
@@ -332,9 +333,15 @@ func (f *workloadFile) workload(n *yaml.Node) {
 
 // subscribers reads who gets what the mix publishes.
 func (f *workloadFile) subscribers(file, n *yaml.Node) {
-	publishes := slices.ContainsFunc(f.w.Ops, func(op Op) bool {
-		return slices.ContainsFunc(op.steps, func(c *commandSpec) bool { return c.says })
+	publishes := slices.ContainsFunc(f.w.Ops, func(op Op) bool { return slices.ContainsFunc(op.steps, (*commandSpec).publishes) })
+	pushes := slices.ContainsFunc(f.w.Ops, func(op Op) bool {
+		return slices.ContainsFunc(op.steps, func(c *commandSpec) bool { return c.says && !c.publishes() })
 	})
+	for _, op := range f.w.Ops {
+		for _, c := range op.steps {
+			c.pops = pushes && poppers[c.name]
+		}
+	}
 	if n == nil {
 		if publishes {
 			f.complain(file, "subscribers: missing, want who gets the messages")
@@ -359,6 +366,15 @@ func (f *workloadFile) subscribers(file, n *yaml.Node) {
 	}
 	f.w.Subscribers = s
 }
+
+// publishes reports whether a command says something to subscribers.
+func (c *commandSpec) publishes() bool {
+	return c.says && (c.name == "publish" || c.name == "spublish")
+}
+
+// poppers are the commands whose replies have elements that they take from lists.
+var poppers = map[string]bool{"lpop": true, "rpop": true, "blpop": true, "brpop": true, "lmove": true, "blmove": true,
+	"rpoplpush": true, "brpoplpush": true}
 
 func (f *workloadFile) readScripts(n *yaml.Node) {
 	switch {
@@ -652,7 +668,7 @@ func (f *workloadFile) command(n *yaml.Node, op *Op, on int, record expr) {
 			words++
 		}
 		ofRecord = ofRecord || w.kind >= wordKey && w.kind <= wordScore || w.kind == wordNext || w.kind == wordBack
-		if w.kind == wordNew || w.kind == wordValue && f.ofKind(on) == list {
+		if w.kind == wordNew || (w.kind == wordValue || w.kind == wordMessage) && f.ofKind(on) == list {
 			c.added++
 		}
 	}
@@ -667,8 +683,11 @@ func (f *workloadFile) command(n *yaml.Node, op *Op, on int, record expr) {
 		c.kind = -1
 	}
 	if at := slices.IndexFunc(c.words, func(w word) bool { return w.kind == wordMessage }); at >= 0 {
-		if c.says = at == 1 && (c.name == "publish" || c.name == "spublish"); !c.says {
-			f.complain(n, "do: %s: want <message SIZES> only behind PUBLISH or SPUBLISH and a channel", text)
+		c.says = at == 1 && len(c.words) == 2 &&
+			slices.Contains([]string{"publish", "spublish", "lpush", "rpush"}, c.name)
+		if !c.says {
+			f.complain(n, "do: %s: want <message SIZES> only behind PUBLISH or SPUBLISH and a channel, or LPUSH or RPUSH and "+
+				"a key", text)
 		}
 	}
 	switch at := slices.IndexFunc(c.words, func(w word) bool { return w.kind == wordCursor }); {

@@ -210,8 +210,10 @@ type RequestStep struct {
 	// Watches says that the transaction that follows must go to the node that this command has gone to.
 	Watches bool
 	// Message says that the last argument is a message, whose first StampBytes the sender fills in. The one before is
-	// its channel.
+	// its channel, or the key of a list.
 	Message bool
+	// Pops says that the reply may have messages that were pushed.
+	Pops bool
 	// Script is the text that the command names by its SHA1, as EVALSHA does; nil for none. It is the workload's own.
 	Script []byte
 }

@@ -686,7 +686,7 @@ mix:
   - {do: PUBLISH a <message 10>}
   - {do: SET a <message 100>}`))
 	want = `x.yaml:4: do: <message 10>: ` + "\"10\"" + `: want 48 to 67108864
-x.yaml:5: do: SET a <message 100>: want <message SIZES> only behind PUBLISH or SPUBLISH and a channel
+x.yaml:5: do: SET a <message 100>: want <message SIZES> only behind PUBLISH or SPUBLISH and a channel, or LPUSH or RPUSH and a key
 x.yaml:2: clients: "0", want a number from 1 to 100000
 x.yaml:2: do: want SUBSCRIBE or SSUBSCRIBE with one channel, in which <n> is the number of the client`
 	if err == nil || err.Error() != want {
