@@ -129,12 +129,13 @@ func (m *machine) setBit(i int) {
 // serve serves the waiters among the marks whose keys the present unit has filled: the keys in the order in which they
 // were filled, and the waiters for a key in their order. What serving fills, it serves, too. It reports whether the
 // entry has to end here, since others wait for a key that still has elements. b waits for the entry, nil if nobody
-// does.
+// does. A key that a unit has changed a thousand times is looked at once.
 func (m *machine) serve(w *redis.Writer, b *proposal) (cut bool, err error) {
 	k := &m.marks
+	looked := map[string]int{} // how many effects there were behind the last look at a key
 	for ; k.served < len(m.effects.All); k.served++ {
 		e := m.effects.All[k.served]
-		if e.What != redis.Changed {
+		if e.What != redis.Changed || k.served < looked[string(e.Key)] {
 			continue
 		}
 		if b != nil && b.short {
@@ -181,6 +182,7 @@ func (m *machine) serve(w *redis.Writer, b *proposal) (cut bool, err error) {
 				break
 			}
 		}
+		looked[string(e.Key)] = len(m.effects.All)
 	}
 	return cut, nil
 }

@@ -279,15 +279,14 @@ func (x *proposer) outrun(term uint64) {
 // to the front, in their order: nothing of it has been applied. The caller must not touch the proposal afterwards.
 func (x *proposer) finish(b *proposal, err error) {
 	b.err = err
+	var dropped []*Pending
 	x.mu.Lock()
 	delete(x.open, b.sequence) // from here on overdue does not find its runs
 	switch {
 	case unknown(err):
 		x.doubt = max(x.doubt, b.sequence)
 		if b.more || b.short { // the entry may fill a key later, and nobody would tell those who were left out
-			for _, p := range x.waiters.drop() {
-				p.finish(ErrNotLeader)
-			}
+			dropped = x.waiters.drop()
 		}
 	case err == nil && b.sequence > x.doubt:
 		x.doubt = 0
@@ -333,6 +332,9 @@ func (x *proposer) finish(b *proposal, err error) {
 		x.exact = false
 	}
 	x.mu.Unlock()
+	for _, p := range dropped {
+		p.finish(ErrNotLeader)
+	}
 	b.finished <- struct{}{}
 }
 

@@ -129,6 +129,7 @@ type Mistakes struct {
 	DeafTracking bool // a tracked read does not wait for the Update under way, which tells nobody what it does
 	KeptTracking bool // the Listener is not told that the replica tells nothing more
 	KeptWaiters  bool // waiters outlive the bounds
+	LateParking  bool // a waiter comes into the table whatever was proposed since its keys were seen to be empty
 	LostServed   bool // as LostMarks, of the waiters alone
 	DeafWatch    bool // a watch does not wait for the Update under way, which tells nobody what it does
 }

@@ -80,10 +80,10 @@ type waiting struct {
 
 // line has the waiters for one key.
 type line struct {
-	key  string
-	slot topology.Slot
-	next *line
-	of   [2]lineup // of lists, of sorted sets
+	key        string
+	slot       topology.Slot
+	prev, next *line
+	of         [2]lineup // of lists, of sorted sets
 }
 
 // lineup is the waiters for keys of one type, a heap by arrival. p waits for the line's key as the at-th of its keys.
@@ -142,7 +142,9 @@ func (t *waiters) add(p *Pending) {
 		l := t.lines[string(key)]
 		if l == nil {
 			l = &line{key: string(key), slot: topology.SlotOf(key)}
-			l.next = t.slots[l.slot]
+			if l.next = t.slots[l.slot]; l.next != nil {
+				l.next.prev = l
+			}
 			t.lines[l.key], t.slots[l.slot] = l, l
 		}
 		of := &l.of[lineOf(c.Command)]
@@ -167,11 +169,11 @@ func (t *waiters) remove(p *Pending) {
 			continue
 		}
 		delete(t.lines, l.key)
-		if first := t.slots[l.slot]; first != l {
-			for first.next != l {
-				first = first.next
-			}
-			first.next = l.next
+		if l.next != nil {
+			l.next.prev = l.prev
+		}
+		if l.prev != nil {
+			l.prev.next = l.next
 		} else if t.slots[l.slot] = l.next; l.next == nil {
 			delete(t.slots, l.slot)
 		}
@@ -240,7 +242,7 @@ func (r *Replica) parkEmpty(p *Pending) bool {
 	x := &r.proposer
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if r.applied.Load() != base || len(x.queue)+len(x.open) > 0 || x.doubt != 0 {
+	if (r.applied.Load() != base || len(x.queue)+len(x.open) > 0 || x.doubt != 0) && !r.o.Mistakes.LateParking {
 		return false
 	}
 	p.begin()
@@ -453,8 +455,9 @@ func (x *proposer) retry() {
 func (x *proposer) fill(keys []string) {
 	for _, key := range keys {
 		for kind := range 2 {
-			if l := x.waiters.lines[key]; l != nil && len(l.of[kind]) > 0 {
-				x.waiters.filled = append(x.waiters.filled, filling{key, kind})
+			f := filling{key, kind}
+			if l := x.waiters.lines[key]; l != nil && len(l.of[kind]) > 0 && !slices.Contains(x.waiters.filled, f) {
+				x.waiters.filled = append(x.waiters.filled, f)
 			}
 		}
 	}

@@ -587,3 +587,68 @@ func TestWaiterOfSeveralKeys(t *testing.T) {
 		}
 	})
 }
+
+// TestKeyOfManyChanges: a unit that changes a key thousands of times has the clients that wait for it looked at once, not
+// at each change.
+func TestKeyOfManyChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := openCrowd(t, rand.New(rand.NewPCG(1, 1)), Mistakes{})
+		defer x.close(t)
+		defer x.proposer.rejectQueue(ErrStopped)
+		x.o.Hooks.BeforePropose, x.o.Knobs.BatchMaxOps = nil, 1000
+		const clients, pushes = 1000, 5_000
+		x.all = nil
+		for i := range clients {
+			w := &waiter{since: time.Now().Add(time.Duration(i)), args: strings.Fields("blpop {foo}a 0")}
+			x.all = append(x.all, w)
+			x.block(w)
+			<-w.p.done
+		}
+		p := &Pending{Run: &redis.Run{Version: 1, Groups: []redis.Group{{To: 2 * pushes, Kind: redis.GroupExec}}},
+			Deadline: time.Now().Add(time.Hour)}
+		for range pushes {
+			for _, line := range []string{"lpush {foo}a e1", "lpop {foo}a"} {
+				c := redis.Call{Args: words(line)}
+				c.Command = redis.Lookup(c.Args[0])
+				p.Run.Calls = append(p.Run.Calls, c)
+			}
+		}
+		x.Propose(p)
+		x.form()
+		work := &x.machine.work
+		before := work.Spent()
+		x.deliver()
+		if n := work.Spent() - before; n > clients*pushes {
+			t.Errorf("%d units of work for %d pushes and %d clients", n, pushes, clients)
+		}
+		if <-p.done; p.Err != nil || len(p.Run.Dropped) > 0 {
+			t.Fatalf("%v, %+v", p.Err, p.Run.Dropped)
+		}
+		if n := x.proposer.waiters.count; n != clients {
+			t.Errorf("%d of %d wait on", n, clients)
+		}
+	})
+}
+
+// BenchmarkLines has clients wait for a key each, all of one slot, and leave in the order in which they came.
+func BenchmarkLines(b *testing.B) {
+	for _, clients := range []int{1000, 100_000} {
+		b.Run(fmt.Sprint("clients=", clients), func(b *testing.B) {
+			all := make([]*Pending, clients)
+			for i := range all {
+				c := call("blpop", fmt.Sprintf("{foo}%d", i), "0")
+				c.Command = redis.Lookup(c.Args[0])
+				all[i] = &Pending{Run: &redis.Run{Calls: []redis.Call{c}}, Since: time.Unix(0, int64(i))}
+			}
+			var x waiters
+			for n := 0; n < b.N; n += clients {
+				for _, p := range all {
+					x.add(p)
+				}
+				for _, p := range all {
+					x.remove(p)
+				}
+			}
+		})
+	}
+}
