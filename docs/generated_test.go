@@ -516,3 +516,64 @@ func TestProgramsAreDocumented(t *testing.T) {
 	}
 	generated(t, "programs.md", b.String())
 }
+
+// TestMistakesAreSought: each mistake of the table in torture.md is planted, and sought by the plan or the test there.
+func TestMistakesAreSought(t *testing.T) {
+	read := func(name string) string {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	plans := map[string]string{}
+	for section := range strings.SplitSeq(read("../neokv/internal/sim/plans.txt"), "\n\n") {
+		for line := range strings.Lines(section) {
+			if name, plan := strings.CutSuffix(strings.TrimRight(line, "\n"), ":"); plan && line[0] != '\t' {
+				plans[name] = section
+			}
+		}
+	}
+	var tests, planted strings.Builder
+	err := filepath.WalkDir("../neokv", func(path string, _ fs.DirEntry, err error) error {
+		if strings.HasSuffix(path, "_test.go") {
+			tests.WriteString(read(path))
+		} else if strings.HasSuffix(path, ".go") {
+			planted.WriteString(read(path))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(read("torture.md"), "| mistake | planted as | found by |\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	rows := 0
+	for line := range strings.Lines(table) {
+		cells := strings.Split(line, " | ")
+		if len(cells) != 3 {
+			continue // the line below the heading
+		}
+		rows++
+		for name := range strings.SplitSeq(cells[1], ", ") {
+			m := regexp.MustCompile("plan `([a-z-]+)`: ([a-z ]+),").FindStringSubmatch(cells[2])
+			if m != nil && !strings.Contains(plans[m[1]], "\tfinds "+name+" by "+m[2]+" within ") {
+				t.Errorf("plan %s does not find %s by %q", m[1], name, m[2])
+			}
+			if m == nil && !regexp.MustCompile(`\b`+name+`( =|:) true`).MatchString(tests.String()) {
+				t.Errorf("no test plants %s", name)
+			}
+			if !strings.Contains(planted.String(), name) {
+				t.Errorf("there is no mistake %s", name)
+			}
+		}
+		for _, name := range regexp.MustCompile(`\bTest\w+`).FindAllString(cells[2], -1) {
+			if !strings.Contains(tests.String(), "func "+name+"(") {
+				t.Errorf("there is no test %s", name)
+			}
+		}
+	}
+	if rows < 10 {
+		t.Errorf("%d rows", rows)
+	}
+}

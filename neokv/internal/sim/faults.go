@@ -26,6 +26,7 @@ var faults = []happening{
 	{"hold increments while others pass", overtaken, (*sim).holdWrites},
 	{"hold watched increments while others pass", overtakenWatchers, (*sim).holdWrites},
 	{"watch counters while leaders move", movedWatchers, nil},
+	{"hold pushes while workers come", lateWorkers, (*sim).holdWrites},
 
 	{"hold pushes while regions split", latePushes, (*sim).holdWrites},
 	{"split regions whose leaders apply it late", slowSplits, nil},

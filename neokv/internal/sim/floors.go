@@ -66,6 +66,8 @@ var least = map[string]simStats{
 	"merge-stubborn":       {Acknowledged: 1000, Compared: 5},
 	"flush-neighbours":     {Acknowledged: 1000, Compared: 20},
 	"sweep-straddles":      {Acknowledged: 1000, Compared: 20},
+	"waiter-late":          {Acknowledged: 1800, Compared: 50},
+	"waiter-inexact":       {Acknowledged: 1800, Compared: 50},
 	"watch-any-base":       {Acknowledged: 2000, Compared: 50},
 	"watch-kept":           {Acknowledged: 2000, Transfers: 500, Compared: 50},
 	"journal-not-replayed": {Acknowledged: 3600, Kills: 120, Ends: 40, Compared: 30},

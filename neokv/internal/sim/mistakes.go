@@ -72,6 +72,10 @@ var mistakes = []mistake{
 		func(m *seam.Mistakes) { m.Server.LateInterest = true }},
 	{"tracking-kept", "clients that cache are not told that a leader tells nothing more",
 		func(m *seam.Mistakes) { m.Store.Region.KeptTracking = true }},
+	{"waiter-inexact", "an entry with clients that wait is applied whatever has been applied since it was made",
+		func(m *seam.Mistakes) { m.Store.Region.AnyExact = true }},
+	{"waiter-late", "a client begins to wait whatever was proposed since its keys were seen to be empty",
+		func(m *seam.Mistakes) { m.Store.Region.LateParking = true }},
 	{"waiter-kept", "a client waits on at a region that has lost its slot",
 		func(m *seam.Mistakes) { m.Store.Region.KeptWaiters = true }},
 

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"neokv.dev/neokv/internal/topology"
 )
 
 // This file has queues of jobs, one in each of the first regions. Clients push jobs, each of another name. Of the
@@ -18,7 +20,8 @@ import (
 // in its list, before it has removed the job; the next worker of that name finds the job there.
 //
 // A job that was pushed for certain comes to one worker, and to one only. It may be lost where a worker that has called
-// BLPOP got no answer. In the end each worker gets a last job of its own: whoever does not was forgotten.
+// BLPOP got no answer. Every other time who has pushed waits until the queue is empty: else a worker that was forgotten
+// would get the next job. In the end each worker gets a last job of its own: whoever does not was forgotten.
 
 const (
 	queueWorkers = 4 // of a queue
@@ -161,6 +164,25 @@ func (q *jobQueues) push(i int) {
 			}
 			q.mu.Unlock()
 		}
+		if c.random.IntN(2) == 0 {
+			q.drain(c, key)
+		}
+	}
+}
+
+// drain waits until a queue has no job. While the schedule goes on there may be no worker who is not cut off.
+func (q *jobQueues) drain(c *queueClient, key string) {
+	for end := time.Now().Add(hangTime); !q.over(); time.Sleep(10 * time.Millisecond) {
+		left, err := c.call(opTime, "LRANGE", key, "0", "-1")
+		switch {
+		case err == nil && left == "":
+			return
+		case !q.s.isOver():
+			end = time.Now().Add(hangTime)
+		case time.Now().After(end):
+			q.s.fail(found(forgotten, "queue: all workers of %s wait, and it has %q, %v", key, left, err))
+			return
+		}
 	}
 }
 
@@ -299,5 +321,37 @@ func (q *jobQueues) finish(n int, workers *sync.WaitGroup) {
 	if len(lost) > q.unheard {
 		q.s.fail(found(lostWrite, "queue: %d jobs are lost, such as %s, and %d calls of BLPOP had no answer", len(lost),
 			lost[0], q.unheard))
+	}
+}
+
+// lateWorkers holds a push while a worker begins to wait for what it brings. The worker gets that when the push goes on.
+func lateWorkers(s *sim, random *rand.Rand) {
+	q := &jobQueues{s: s, open: map[net.Conn]bool{}}
+	boss, worker := q.client(0), q.client(1)
+	defer boss.close()
+	defer worker.close()
+	for n := 0; s.sleep(time.Duration(50+random.IntN(200)) * time.Millisecond); n++ {
+		i := random.IntN(simRegions)
+		home, term := s.leader(topology.RegionID(1 + i))
+		if home == nil {
+			continue
+		}
+		key, job := queueTag(i)+"late", fmt.Sprint("late-", n)
+		var wg sync.WaitGroup
+		s.holdWrite(topology.RegionID(1+i), term, func() error {
+			_, err := boss.call(opTime, "LPUSH", key, job)
+			return err
+		}, func() {
+			wg.Go(func() {
+				got, err := worker.call(opTime, "BLPOP", key, "1")
+				if left, there := worker.call(opTime, "LRANGE", key, "0", "-1"); there == nil && left != "" {
+					s.fail(found(forgotten, "a worker waited for a second and got %q, %v; its queue has %q", got, err, left))
+				}
+			})
+			s.sleep(20 * time.Millisecond)
+		})
+		wg.Wait()
+		_, err := boss.call(opTime, "DEL", key)
+		s.fail(err)
 	}
 }
