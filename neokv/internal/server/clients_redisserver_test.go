@@ -34,7 +34,7 @@ func TestMemoryStatsAreRedis(t *testing.T) {
 	want := slices.DeleteFunc(kinds(c), func(s string) bool {
 		name, _, _ := strings.Cut(s, " ")
 		return slices.Contains(strings.Fields(`overhead.total keys.count keys.bytes-per-key dataset.bytes
-			dataset.percentage`), name)
+			dataset.percentage db.0`), name)
 	})
 	if got := kinds(dial()); !slices.Equal(got, want) {
 		t.Errorf("got %q\nwant %q", got, want)
