@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"neokv.dev/neokv/fault"
@@ -299,4 +300,46 @@ func TestLargeMessages(t *testing.T) {
 	if info := admin[0].ask(t, "PUBLISH news last"); info != ":0" {
 		t.Error(info)
 	}
+}
+
+// TestNothingFromBefore: who subscribes at a store that has just started again hears nothing that was published before,
+// which it may have heard at another store, and then all that follows.
+func TestNothingFromBefore(t *testing.T) {
+	for _, verb := range []string{"kill", "stop"} {
+		synctest.Test(t, func(t *testing.T) {
+			c := start(t, Config{InMemory: true, NoSockets: true})
+			p := c.listener(t, c.Addrs()[0])
+			n := 0
+			publish := func(d time.Duration) {
+				for end := time.Now().Add(d); time.Now().Before(end); n++ {
+					p.ask(t, fmt.Sprint("PUBLISH news ", n))
+					time.Sleep(10 * time.Millisecond)
+				}
+			}
+			// Messages that are under way when the store ends have no answer, and others wait behind them.
+			for _, text := range []string{"partition 1 2", verb + " 2", "mend 1 2", "restart 2"} {
+				publish(50 * time.Millisecond)
+				if _, err := c.Inject(t.Context(), fault.MustParse(text)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			l := c.listener(t, c.Addrs()[1])
+			l.ask(t, "SUBSCRIBE news")
+			before := n
+			publish(3 * time.Second)
+			last := -1
+			for last < n-1 {
+				var got int
+				if text := l.next(t); !scan(text, "* message news %d", &got) || got < before || last >= 0 && got != last+1 {
+					t.Fatalf("%s: a client that subscribed when %d was the next message got %q behind %d", verb, before, text, last)
+				}
+				last = got
+			}
+		})
+	}
+}
+
+func scan(text, format string, into ...any) bool {
+	n, err := fmt.Sscanf(text, format, into...)
+	return n == len(into) && err == nil
 }

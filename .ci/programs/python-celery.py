@@ -104,6 +104,10 @@ try:
     assert not twice, f"worked on more often than sent, without a mark: {twice}"
     assert lost <= broken and (HURT or not broken), f"of {n} tasks {lost} are lost; {broken} connections broke\n{text}"
     print(f"{n} tasks, {lost} lost with {broken} connections, {marked} delivered again; {again} sent again")
+except BaseException:
+    for log in logs:
+        print(open(log).read()[-3000:])
+    raise
 finally:
     for worker in workers:
         worker.terminate()

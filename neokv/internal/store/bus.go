@@ -19,8 +19,8 @@ import (
 //
 // Numbers rise with each batch, and incarnations with each start of the sending store. A receiver takes no batch that
 // is not behind the last one that it took. A batch is sent once: if no answer comes, nobody knows whether it has
-// arrived. So messages of a store reach another one in order and none twice; some are lost when a link is cut or a
-// store ends, or when too many wait.
+// arrived, and what has waited for the answer is lost with it. So messages of a store reach another one in order and
+// none twice; some are lost when a link is cut or a store ends, or when too many wait.
 
 // busMark tells a batch from other calls, which are JSON.
 const busMark = 1
@@ -142,8 +142,20 @@ func (l *lane) send() {
 			l.mu.Unlock()
 		default:
 			l.s.bus.Lost.Add(int64(b.messages))
+			l.drop()
 		}
 	}
+}
+
+// drop gives up what waits behind a batch that is lost. It may have waited for as long as the batch was given, and who
+// has come to the other store since may have heard it elsewhere.
+func (l *lane) drop() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, b := range l.batches {
+		l.s.bus.Lost.Add(int64(b.messages))
+	}
+	l.batches, l.bytes = nil, 0
 }
 
 // takeBatch hands the messages of a batch to this store's clients.
