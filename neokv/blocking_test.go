@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"flag"
 	"fmt"
+	"io"
 	"net"
 	"runtime"
 	"strings"
@@ -236,3 +237,32 @@ func TestUnblock(t *testing.T) {
 }
 
 const errUnblockedText = "UNBLOCKED client unblocked via CLIENT UNBLOCK"
+
+// TestPopOfUnknownFate: where nobody knows whether a pop has happened, its client's connection ends, also at the proxy
+// port, which the kill of a store leaves alone. An element is lost with its connection only, as in Redis.
+func TestPopOfUnknownFate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := start(t, Config{InMemory: true, NoSockets: true, Settings: blockingSettings()})
+		inject := func(text string) {
+			if _, err := c.Inject(t.Context(), fault.MustParse(text)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		x := dialBlocked(t, c, c.ProxyAddr())
+		x.ask("rpush jobs a b")
+		x.ask("llen jobs") // the leader has a lease now
+		inject("link 1 2,3 delay=50ms")
+		x.send("blpop jobs 0")
+		time.Sleep(20 * time.Millisecond) // its entry is under way
+		inject("kill 1")
+		x.nc.SetReadDeadline(time.Now().Add(time.Minute))
+		if v, err := redistest.Read(x.in); err != io.EOF {
+			t.Errorf("got %v, %v; want the end of the connection", v, err)
+		}
+		inject("heal")
+		awaitHealth(t, c)
+		if got := dialBlocked(t, c, c.ProxyAddr()).ask("blpop jobs 0"); !strings.HasPrefix(got, `["jobs" `) {
+			t.Errorf("then %s", got)
+		}
+	})
+}

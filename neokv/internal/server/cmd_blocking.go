@@ -133,8 +133,8 @@ func (e *executor) popped(end ending) bool {
 		e.endPop(true, func() { e.out.Buf, e.out.Full = append(e.out.Buf, p.Run.Out.Buf...), p.Run.Out.Full })
 	case again && end == byRegion:
 		return false
-	case end == byDisconnect:
-		e.caller.stop()
+	case end == byDisconnect, errors.As(err, new(*region.UnknownOutcome)):
+		e.caller.stop() // what the client may have been given is lost with its connection, and with nothing else
 		e.pop = nil
 	case again || errors.Is(err, region.ErrCanceled):
 		e.endPop(true, func() {
