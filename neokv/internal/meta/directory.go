@@ -41,7 +41,7 @@ func (d *directory) Hear(b Beat, m *Map, now time.Time) (changed bool) {
 		h = &heard{status: Status{ID: b.Store}}
 		d.stores[b.Store] = h
 	}
-	next := Status{ID: b.Store, Host: b.Host, Port: b.Port, Alive: true, Full: b.Full}
+	next := Status{ID: b.Store, Host: b.Host, Port: b.Port, Replica: b.Replica, Alive: true, Full: b.Full}
 	changed = h.status != next
 	h.status, h.at = next, now
 	leads := make(map[topology.RegionID]bool, len(b.Leads))

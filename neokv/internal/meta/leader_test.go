@@ -36,18 +36,18 @@ func TestLeaderTells(t *testing.T) {
 			t.Errorf("second %d: news %v, map %v; want %v, %v", second, news, told.Map != nil, wantNews, wantMap)
 		}
 	}
-	serve(0, 2, "[2 3]", false, "[{1 h 0 true false}]")
+	serve(0, 2, "[2 3]", false, "[{1 h 0 0 true false}]")
 	serve(1, 2, "[]", false, "[]")
 	hear(1, 2, 1, true, true)
 	hear(2, 2, 2, false, false) // the news of second 1 is still untold
-	serve(2, 2, "[2 3]", false, "[{1 h 0 true false} {2 h 0 true false}]")
+	serve(2, 2, "[2 3]", false, "[{1 h 0 0 true false} {2 h 0 0 true false}]")
 	serve(3, 2, "[]", false, "[]")
-	serve(3, 1, "[2 3]", true, "[{1 h 0 true false} {2 h 0 true false}]") // the map is newer than what the leader's own store has
+	serve(3, 1, "[2 3]", true, "[{1 h 0 0 true false} {2 h 0 0 true false}]") // the map is newer than what the leader's own store has
 
 	// Store 3 has never been heard.
-	serve(6, 2, "[2 3]", false, "[{1 h 0 true false} {2 h 0 false false} {3  0 false false}]")
+	serve(6, 2, "[2 3]", false, "[{1 h 0 0 true false} {2 h 0 0 false false} {3  0 0 false false}]")
 	g.Resign()
-	serve(7, 2, "[2 3]", false, "[{1 h 0 true false}]")
+	serve(7, 2, "[2 3]", false, "[{1 h 0 0 true false}]")
 }
 
 // TestFollowed: stores send heartbeats at different times of each second. When all others with a replica of meta send

@@ -417,7 +417,8 @@ type Beat struct {
 	Store      topology.StoreID `json:"store"`
 	Host       string           `json:"host"` // the address that Redis clients are told
 	Port       int              `json:"port"`
-	MapVersion uint64           `json:"map_version"` // of the store's map; the answer has a newer one if there is one
+	Replica    int              `json:"replica_port,omitempty"` // see route.PublicStore
+	MapVersion uint64           `json:"map_version"`            // of the store's map; the answer has a newer one if there is one
 	Leads      Leads            `json:"leads"`
 	Full       bool             `json:"full,omitempty"` // the store's disk has less space left than the reserve
 	// Regions are the regions of which the store knows more than its map has: those that it leads, as it has applied
@@ -489,9 +490,10 @@ type ClusterView struct {
 
 // Status is what meta's leader knows of a store.
 type Status struct {
-	ID    topology.StoreID `json:"id"`
-	Host  string           `json:"host"`
-	Port  int              `json:"port"`
-	Alive bool             `json:"alive"`
-	Full  bool             `json:"full,omitempty"` // as it said last
+	ID      topology.StoreID `json:"id"`
+	Host    string           `json:"host"`
+	Port    int              `json:"port"`
+	Replica int              `json:"replica_port,omitempty"`
+	Alive   bool             `json:"alive"`
+	Full    bool             `json:"full,omitempty"` // as it said last
 }

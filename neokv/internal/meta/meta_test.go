@@ -222,7 +222,7 @@ func TestDirectory(t *testing.T) {
 	if !d.Expire(nil, later) || d.Expire(nil, later) {
 		t.Error("Expire is to tell once that store 2 is dead")
 	}
-	if got, want := fmt.Sprint(d.View(new(Map), 0).Stores), "[{1 h 8001 true false} {2 h 7002 false false}]"; got != want {
+	if got, want := fmt.Sprint(d.View(new(Map), 0).Stores), "[{1 h 8001 0 true false} {2 h 7002 0 false false}]"; got != want {
 		t.Errorf("stores %s; want %s", got, want)
 	}
 	if !d.Hear(beat(2, 7002), new(Map), start.Add(9*time.Second)) {

@@ -213,8 +213,11 @@ type Run struct {
 	Published func(script *Call, p Publication)
 	// By, if it is not nil, is who tracks what the run reads: no change of it after the run's view escapes the region's
 	// Listener. The effects of the run's writes have it, too.
-	By    any
-	begun int // how many calls have begun; a run that is repeated begins none anew
+	By any
+	// ByRegionTime makes reads judge expiry by the region time alone. So a key may be there for a while after its time by
+	// the clock: until the leader deletes it, or says of any key that it has expired.
+	ByRegionTime bool
+	begun        int // how many calls have begun; a run that is repeated begins none anew
 }
 
 // Protocol is the version of the protocol in which the replies are from a call of a run on, 2 or 3.
@@ -244,7 +247,7 @@ func (r *Run) Reset() {
 	clear(r.Calls)
 	r.Calls, r.Ends, r.Out.Buf, r.Limit, r.Version = r.Calls[:0], r.Ends[:0], r.Out.Buf[:0], 0, 0
 	r.Out.Room, r.Out.Full = 0, false
-	r.Within, r.begun, r.By = false, 0, nil
+	r.Within, r.ByRegionTime, r.begun, r.By = false, false, 0, nil
 	clear(r.Dropped)
 	r.Groups, r.Dropped, r.Protocols = r.Groups[:0], r.Dropped[:0], r.Protocols[:0]
 }

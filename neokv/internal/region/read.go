@@ -85,8 +85,8 @@ var readers = sync.Pool{New: func() any { return new(redis.Reader) }}
 // read is Replica.Read, or Replica.ReadFollowing if anywhere is set.
 func (x *reader) read(run *redis.Run, deadline time.Time, anywhere bool) error {
 	out, ends := len(run.Out.Buf), len(run.Ends)
-	byRegionTime := false // the read judges expiry by the region time, which it has moved far enough
-	lost := false         // a read under a lease was thrown away
+	byRegionTime := run.ByRegionTime // the read judges expiry by the region time; else once it has moved that far enough
+	lost := false                    // a read under a lease was thrown away
 	for {
 		term := x.servingTerm.Load()
 		if run.By != nil {

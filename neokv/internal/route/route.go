@@ -4,6 +4,8 @@ package route
 
 import (
 	"cmp"
+	"crypto/sha1"
+	"encoding/hex"
 	"slices"
 	"strconv"
 
@@ -19,6 +21,15 @@ type PublicStore struct {
 	Port   int              `json:"port"`
 	Alive  bool             `json:"alive"`
 	Full   bool             `json:"full,omitempty"` // its disk has less space left than the reserve: it takes no writes
+	// ReplicaPort is that of the store's second address, on the same host, at which it is only a replica of the regions
+	// that it follows; 0 if there is none.
+	ReplicaPort int `json:"replica_port,omitempty"`
+}
+
+// ReplicaID is the node id of the store's second address. It follows from NodeID, so it survives restarts, too.
+func (s *PublicStore) ReplicaID() string {
+	sum := sha1.Sum([]byte(s.NodeID + " replica"))
+	return hex.EncodeToString(sum[:])
 }
 
 // LedRegion is a region and its leader, as far as the store that made the table knows.
@@ -160,6 +171,36 @@ func (t *Table) Home(r *LedRegion) *PublicStore {
 	return nil
 }
 
+// Followers returns the stores that have a second address and a replica of a region, but for the region's home.
+func (t *Table) Followers(r *LedRegion) (all []*PublicStore) {
+	home := t.Home(r)
+	for i := range t.Stores {
+		if s := &t.Stores[i]; s.ReplicaPort != 0 && s != home && holds(r, s.ID) {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// Port is what a client has asked.
+type Port struct {
+	Store topology.StoreID // 0: the proxy port, or a store that does not redirect
+	// Replica says that it is the store's second address. There the store is a replica of the regions that it follows,
+	// and serves nothing of those that it leads.
+	Replica bool
+}
+
+// Covers reports whether a command about all keys covers a region at a port.
+func (p Port) Covers(r *LedRegion) bool {
+	switch {
+	case p.Store == 0:
+		return true
+	case p.Replica:
+		return r.Leader != p.Store && holds(r, p.Store)
+	}
+	return r.Leader == p.Store
+}
+
 // Action says what to do with a command.
 type Action byte
 
@@ -180,13 +221,13 @@ type Decision struct {
 	To     *PublicStore  // Moved
 }
 
-// Decide says where a command is served. slots are the slots of its keys, at least one. self is the store that was
-// asked: it serves commands whose keys are all in one slot of a region that it leads. self 0 is the proxy port, or a
-// store that does not redirect: it serves every region, and the keys need only be in one region. With follow, self also
-// serves regions of which it has any replica.
-func Decide(t *Table, self topology.StoreID, slots []topology.Slot, follow bool) Decision {
+// Decide says where a command is served. slots are the slots of its keys, at least one. A store serves commands whose
+// keys are all in one slot of a region that it leads, but not at its second address. Port.Store 0 serves every region,
+// and the keys need only be in one region. With follow, a store also serves regions of which it has a replica that does
+// not lead.
+func Decide(t *Table, port Port, slots []topology.Slot, follow bool) Decision {
 	d := Decision{Slot: slots[0], Index: -1}
-	if self != 0 {
+	if port.Store != 0 {
 		for _, s := range slots[1:] {
 			if s != d.Slot {
 				d.Action = CrossSlot
@@ -210,12 +251,13 @@ func Decide(t *Table, self topology.StoreID, slots []topology.Slot, follow bool)
 			return d
 		}
 	}
+	leads := region.Leader == port.Store
 	switch {
 	case region.Leader == 0:
 		d.Action = Wait
-	case self == 0 || region.Leader == self:
+	case port.Store == 0 || leads && !port.Replica:
 		d.Action = Serve
-	case follow && holds(region, self):
+	case follow && !leads && holds(region, port.Store):
 		// Also where the leader counts as dead: Raft, which named the leader, may know better.
 		d.Action, d.Follow = Serve, true
 	default:

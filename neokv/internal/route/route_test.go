@@ -83,16 +83,16 @@ func TestDecide(t *testing.T) {
 		{0, []topology.Slot{12288}, "serve", 3},
 		{0, []topology.Slot{16383}, down, -1},
 	} {
-		d := Decide(table(), c.self, c.slots, false)
+		d := Decide(table(), Port{Store: c.self}, c.slots, false)
 		if d.text() != c.want || d.Index != c.index {
 			t.Errorf("Decide(self %d, slots %v) = %s, region index %d; want %s, %d", c.self, c.slots, d.text(), d.Index,
 				c.want, c.index)
 		}
 	}
-	if d := Decide(nil, 1, []topology.Slot{1}, false); d.Action != Wait {
+	if d := Decide(nil, Port{Store: 1}, []topology.Slot{1}, false); d.Action != Wait {
 		t.Errorf("Decide without a table = %s, want wait", d.text())
 	}
-	if d := Decide(nil, 1, []topology.Slot{1, 2}, false); d.Action != CrossSlot {
+	if d := Decide(nil, Port{Store: 1}, []topology.Slot{1, 2}, false); d.Action != CrossSlot {
 		t.Errorf("Decide without a table, two slots = %s, want %s", d.text(), cross)
 	}
 }
@@ -100,26 +100,86 @@ func TestDecide(t *testing.T) {
 // TestDecideFollowing has readers that any replica of the store may serve. Store 4 has none.
 func TestDecideFollowing(t *testing.T) {
 	for _, c := range []struct {
-		self   topology.StoreID
-		slots  []topology.Slot
-		want   string
-		follow bool
+		self    topology.StoreID
+		replica bool // at its second address
+		slots   []topology.Slot
+		want    string
+		follow  bool
 	}{
-		{1, []topology.Slot{0}, "serve", false},
-		{1, []topology.Slot{4096}, "serve", true},
-		{1, []topology.Slot{4096, 4096}, "serve", true},
-		{1, []topology.Slot{4096, 4097}, "CROSSSLOT Keys in request don't hash to the same slot", false},
-		{1, []topology.Slot{8192}, "wait", false},
-		{1, []topology.Slot{12288}, "serve", true},
-		{4, []topology.Slot{0}, "MOVED 0 h1:7001", false},
-		{4, []topology.Slot{12288}, "wait", false},
-		{1, []topology.Slot{16000}, "CLUSTERDOWN Hash slot not served", false},
-		{0, []topology.Slot{0}, "serve", false},
+		{1, false, []topology.Slot{0}, "serve", false},
+		{1, false, []topology.Slot{4096}, "serve", true},
+		{1, false, []topology.Slot{4096, 4096}, "serve", true},
+		{1, false, []topology.Slot{4096, 4097}, "CROSSSLOT Keys in request don't hash to the same slot", false},
+		{1, false, []topology.Slot{8192}, "wait", false},
+		{1, false, []topology.Slot{12288}, "serve", true},
+		{4, false, []topology.Slot{0}, "MOVED 0 h1:7001", false},
+		{4, false, []topology.Slot{12288}, "wait", false},
+		{1, false, []topology.Slot{16000}, "CLUSTERDOWN Hash slot not served", false},
+		{0, false, []topology.Slot{0}, "serve", false},
+		{1, true, []topology.Slot{0}, "MOVED 0 h1:7001", false}, // though it leads
+		{1, true, []topology.Slot{4096}, "serve", true},
+		{1, true, []topology.Slot{4096, 4097}, "CROSSSLOT Keys in request don't hash to the same slot", false},
+		{1, true, []topology.Slot{8192}, "wait", false},
+		{1, true, []topology.Slot{12288}, "serve", true},
+		{3, true, []topology.Slot{12288}, "wait", false}, // it leads, and counts as dead
+		{4, true, []topology.Slot{0}, "MOVED 0 h1:7001", false},
+		{4, true, []topology.Slot{12288}, "wait", false},
 	} {
-		if d := Decide(table(), c.self, c.slots, true); d.text() != c.want || d.Follow != c.follow {
-			t.Errorf("Decide(self %d, slots %v, follow) = %s, follow %v; want %s, %v", c.self, c.slots, d.text(),
-				d.Follow, c.want, c.follow)
+		if d := Decide(table(), Port{c.self, c.replica}, c.slots, true); d.text() != c.want || d.Follow != c.follow {
+			t.Errorf("Decide(self %d, replica %v, slots %v, follow) = %s, follow %v; want %s, %v", c.self, c.replica, c.slots,
+				d.text(), d.Follow, c.want, c.follow)
 		}
+	}
+	for _, c := range []struct {
+		port Port
+		want []topology.RegionID
+	}{
+		{Port{}, []topology.RegionID{1, 2, 3, 4}},
+		{Port{Store: 1}, []topology.RegionID{1}},
+		{Port{1, true}, []topology.RegionID{2, 3, 4}},
+		{Port{4, true}, nil},
+	} {
+		var got []topology.RegionID
+		for _, r := range table().Regions {
+			if c.port.Covers(&r) {
+				got = append(got, r.ID)
+			}
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%+v covers regions %v, want %v", c.port, got, c.want)
+		}
+	}
+}
+
+// TestFollowers: the replicas of a region are the second addresses of the stores that have one and do not serve as its
+// home, dead ones too.
+func TestFollowers(t *testing.T) {
+	x := table()
+	for i := range x.Regions {
+		if all := x.Followers(&x.Regions[i]); all != nil {
+			t.Errorf("region %d has replicas without a second address: %v", i+1, all)
+		}
+	}
+	x.Stores[0].ReplicaPort, x.Stores[1].ReplicaPort, x.Stores[2].ReplicaPort = 7004, 7005, 7006
+	for i, want := range [][]topology.StoreID{{2, 3}, {1, 3}, {2, 3}, {2, 3}} {
+		var got []topology.StoreID
+		for _, s := range x.Followers(&x.Regions[i]) {
+			got = append(got, s.ID)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("replicas of region %d: %v, want %v", i+1, got, want)
+		}
+	}
+	ids := map[string]bool{}
+	for i := range x.Stores {
+		x.Stores[i].NodeID = strings.Repeat(fmt.Sprint(i), 40)
+		ids[x.Stores[i].NodeID], ids[x.Stores[i].ReplicaID()] = true, true
+		if len(x.Stores[i].ReplicaID()) != 40 {
+			t.Errorf("node id of a second address: %q, want 40 hex digits", x.Stores[i].ReplicaID())
+		}
+	}
+	if len(ids) != 6 {
+		t.Errorf("three stores have %d different ids, want 6", len(ids))
 	}
 }
 
@@ -243,10 +303,10 @@ func TestTableOverlaps(t *testing.T) {
 	if got := x.ByID(1); got == nil || got.Slots.Last != 39 {
 		t.Errorf("ByID(1) = %+v; want the first entry", got)
 	}
-	if d := Decide(x, 0, []topology.Slot{10, 70}, false); d.Action != CrossSlot {
+	if d := Decide(x, Port{}, []topology.Slot{10, 70}, false); d.Action != CrossSlot {
 		t.Errorf("keys on both sides of a newer region: %s", d.text())
 	}
-	if d := Decide(x, 0, []topology.Slot{70, 80}, false); d.Action != Serve || d.Index != 2 {
+	if d := Decide(x, Port{}, []topology.Slot{70, 80}, false); d.Action != Serve || d.Index != 2 {
 		t.Errorf("keys in the second entry: %s, index %d", d.text(), d.Index)
 	}
 }
@@ -312,6 +372,6 @@ func BenchmarkDecide(b *testing.B) {
 	x, slots := table(), []topology.Slot{77}
 	for b.Loop() {
 		slots[0] = (slots[0] + 1) % 8192
-		Decide(x, 1, slots, false)
+		Decide(x, Port{Store: 1}, slots, false)
 	}
 }

@@ -29,11 +29,17 @@ type caller interface {
 	stop()
 }
 
-func (c *conn) readOnly() bool { return c.session.ReadOnly && c.track == nil } // only leaders tell of changes
+// readOnly is part of caller. What a client tracks only the leader may read, since no other replica tells of changes.
+func (c *conn) readOnly() bool { return c.session.ReadOnly && (c.track == nil || c.track.idle()) }
 
 // told finds out what the connection is told when it has to know: most connections of the proxy port never do.
 func (c *conn) told(s *route.PublicStore) announce.Addr {
 	return c.announced().Store(int(s.ID), s.Host, s.Port)
+}
+
+// toldReplica is told for a store's second address. Those are behind the first ones of all stores, as their ports are.
+func (c *conn) toldReplica(s *route.PublicStore) announce.Addr {
+	return c.announced().Store(c.s.o.Settings.Cluster.Stores+int(s.ID), s.Host, s.ReplicaPort)
 }
 
 func (c *conn) announced() *announce.Told {

@@ -263,7 +263,7 @@ func (s *Server) endForeign(mayEnd bool) (ends bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for name, to := range x.of[shardChannel] {
-		d := route.Decide(s.node.Table(), s.self, []topology.Slot{topology.SlotOf([]byte(name))}, false)
+		d := route.Decide(s.node.Table(), route.Port{Store: s.self}, []topology.Slot{topology.SlotOf([]byte(name))}, false)
 		if d.Action == route.Serve || d.Action == route.Wait {
 			continue
 		}

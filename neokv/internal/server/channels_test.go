@@ -17,7 +17,7 @@ import (
 // subscriber returns a connection that may be pushed to, and what its client receives until the connection is killed.
 func subscriber(s *Server, id uint64, proto int) (c *conn, received func() string) {
 	here, there := net.Pipe()
-	c = newConn(s, s.newClientConn(there), id, false)
+	c = newConn(s, s.newClientConn(there), id, plainConn)
 	c.out.Proto, c.session.Proto = proto, proto
 	c.out.share()
 	c.out.flush()

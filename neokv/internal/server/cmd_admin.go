@@ -26,6 +26,11 @@ const errDebug = "ERR DEBUG command not allowed. If the enable-debug-command opt
 	"you can run it from a local connection, otherwise you need to set this option in the configuration file, " +
 	"and then restart the server."
 
+// errWaitReplica is Redis's answer to WAIT at a replica.
+const errWaitReplica = "ERR WAIT cannot be used with replica instances. Please also note that since Redis 4.0 if a " +
+	"replica is configured to be writable (which is not the default) writes to replicas are just local and are not " +
+	"propagated."
+
 // waitPause is how long WAIT first waits before it asks the other stores again, maxWaitPause how long it waits at most.
 const waitPause, maxWaitPause = time.Millisecond, 50 * time.Millisecond
 
@@ -55,6 +60,10 @@ type writtenRegion struct {
 // time is over. If the connection has written to several regions, the region with the fewest such replicas counts. WAIT
 // adds nothing to the safety of the writes: each was acknowledged when a majority had it on disk.
 func runWait(c *conn, args [][]byte) {
+	if c.replica() {
+		c.out.Error(errWaitReplica)
+		return
+	}
 	want, ok := redis.ParseInt(args[1])
 	if !ok {
 		c.out.Error(redis.ErrNotInteger)
@@ -358,7 +367,24 @@ func runSettle(c *conn, _ [][]byte) {
 }
 
 // runRole answers as a master without replicas. The replicas of regions belong to Raft and are not shown.
+// runRole names the master that CLUSTER NODES has where it stands for a replica of several.
 func runRole(c *conn, args [][]byte) {
+	if c.replica() {
+		c.out.Array(5)
+		c.out.BulkString("slave")
+		if m := c.master(); m != nil {
+			a := c.told(m)
+			c.out.BulkString(a.IP)
+			c.out.Int(int64(a.Port))
+			c.out.BulkString("connected")
+		} else {
+			c.out.BulkString("")
+			c.out.Int(0)
+			c.out.BulkString("connect")
+		}
+		c.out.Int(0)
+		return
+	}
 	c.out.Array(3)
 	c.out.BulkString("master")
 	c.out.Int(0)

@@ -57,7 +57,7 @@ func (e *executor) tryPop() {
 	x := e.pop
 	for {
 		changed, t := e.node.Changed(), e.node.Table()
-		switch d := route.Decide(t, e.self, x.slots, false); {
+		switch d := route.Decide(t, e.port, x.slots, false); {
 		case d.Action == route.Serve:
 			r := &t.Regions[d.Index]
 			if x.replica = e.node.Replica(r.Leader, r.ID); x.replica == nil {
@@ -92,7 +92,7 @@ func (e *executor) tryPop() {
 			e.endPop(true, e.out.NullArray)
 			return
 		}
-		d := route.Unserved(t, e.self, x.slots[0], e.unserved.Add(1)-1)
+		d := route.Unserved(t, e.port.Store, x.slots[0], e.unserved.Add(1)-1)
 		e.endPop(false, func() { e.deny(e.out, d) })
 		return
 	}

@@ -1,7 +1,9 @@
 package server
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"neokv.dev/neokv/internal/announce"
@@ -10,8 +12,12 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file has the command CLUSTER, which only a store's own port answers. Every answer comes from the slot table
-// alone, so all stores give the same answer. All stores are masters. The replicas of regions appear nowhere.
+// This file has the command CLUSTER, which only the ports of stores answer. Every answer comes from the slot table
+// alone, so all stores give the same answer. All stores are masters. A store's second address, if there is one, is a
+// replica of each master that leads a region which the store follows.
+
+// errReplica is Redis's answer to a write at a replica.
+const errReplica = "READONLY You can't write against a read only replica."
 
 // clusterTable returns the slot table, which is empty before there is one.
 func (c *conn) clusterTable() *route.Table {
@@ -21,10 +27,11 @@ func (c *conn) clusterTable() *route.Table {
 	return route.NewTable(0, nil, nil)
 }
 
-// home is a range of slots and the store at which clients look for them.
+// home is a range of slots, the store at which clients look for them, and those whose second addresses are replicas.
 type home struct {
-	store *route.PublicStore
-	slots topology.SlotRange
+	store    *route.PublicStore
+	replicas []*route.PublicStore // by id, dead ones too
+	slots    topology.SlotRange
 }
 
 // homes returns the ranges, ascending, neighbours joined.
@@ -35,10 +42,12 @@ func homes(t *route.Table) (all []home) {
 		if s == nil {
 			continue
 		}
-		if n := len(all); n > 0 && all[n-1].store == s && all[n-1].slots.Last+1 == r.Slots.First {
-			all[n-1].slots.Last = r.Slots.Last
+		h := home{s, t.Followers(r), r.Slots}
+		if n := len(all) - 1; n >= 0 && all[n].store == s && all[n].slots.Last+1 == h.slots.First &&
+			slices.Equal(all[n].replicas, h.replicas) {
+			all[n].slots.Last = h.slots.Last
 		} else {
-			all = append(all, home{s, r.Slots})
+			all = append(all, h)
 		}
 	}
 	return all
@@ -54,6 +63,38 @@ func at(all []home, s *route.PublicStore) (ranges []topology.SlotRange) {
 	return ranges
 }
 
+// replicasOf returns the stores whose second addresses are replicas of some slots of a store, by id.
+func replicasOf(all []home, s *route.PublicStore) (replicas []*route.PublicStore) {
+	for _, h := range all {
+		if h.store == s {
+			replicas = append(replicas, h.replicas...)
+		}
+	}
+	slices.SortFunc(replicas, func(a, b *route.PublicStore) int { return cmp.Compare(a.ID, b.ID) })
+	return slices.Compact(replicas)
+}
+
+// masterOf returns the one master of a store's second address where an answer has room for one: of those whose slots it
+// follows, the next by number, from the largest on to the smallest. So while every store leads its regions each has a
+// replica. It returns nil if there is none.
+func masterOf(all []home, s *route.PublicStore) (master *route.PublicStore) {
+	for _, h := range all {
+		if slices.Contains(h.replicas, s) && (master == nil || h.store.ID-s.ID < master.ID-s.ID) { // modulo 2^n
+			master = h.store
+		}
+	}
+	return master
+}
+
+// master returns the master of the second address that the client has asked, nil if there is none at the moment.
+func (c *conn) master() *route.PublicStore {
+	t := c.clusterTable()
+	if s := t.Store(c.s.o.Self); s != nil {
+		return masterOf(homes(t), s)
+	}
+	return nil
+}
+
 // down reports whether CLUSTER calls a store failed. A store does not call itself so; its stand-in does.
 func (c *conn) down(s *route.PublicStore) bool {
 	if s.ID == c.s.o.Self {
@@ -67,7 +108,9 @@ func runClusterKeySlot(c *conn, args [][]byte) { c.out.Int(int64(topology.SlotOf
 func runClusterMyID(c *conn, args [][]byte) {
 	id := "0000000000000000000000000000000000000000"
 	if s := c.clusterTable().Store(c.s.o.Self); s != nil {
-		id = s.NodeID
+		if id = s.NodeID; c.replica() {
+			id = s.ReplicaID()
+		}
 	}
 	c.out.BulkString(id)
 }
@@ -77,11 +120,8 @@ func runClusterSlots(c *conn, args [][]byte) {
 	all := homes(t)
 	o := &c.out.Reply
 	o.Array(len(all))
-	for _, h := range all {
-		o.Array(3)
-		o.Int(int64(h.slots.First))
-		o.Int(int64(h.slots.Last))
-		a, preferred := c.told(h.store), c.announced().Preferred
+	preferred := c.announced().Preferred
+	node := func(a announce.Addr, id string) {
 		o.Array(4)
 		if preferred == announce.UnknownEndpoint {
 			o.Null()
@@ -89,7 +129,7 @@ func runClusterSlots(c *conn, args [][]byte) {
 			o.BulkString(a.Endpoint)
 		}
 		o.Int(int64(a.Port))
-		o.BulkString(h.store.NodeID)
+		o.BulkString(id)
 		var others []any
 		if preferred != announce.IP {
 			others = append(others, "ip", a.IP)
@@ -98,6 +138,18 @@ func runClusterSlots(c *conn, args [][]byte) {
 			others = append(others, "hostname", a.Hostname)
 		}
 		o.MapOf(others...)
+	}
+	for _, h := range all {
+		replicas := slices.DeleteFunc(h.replicas, func(s *route.PublicStore) bool {
+			return c.down(s) || s.Full // a store whose disk is full falls behind, and reads wait for it
+		})
+		o.Array(3 + len(replicas))
+		o.Int(int64(h.slots.First))
+		o.Int(int64(h.slots.Last))
+		node(c.told(h.store), h.store.NodeID)
+		for _, s := range replicas {
+			node(c.toldReplica(s), s.ReplicaID())
+		}
 	}
 }
 
@@ -108,11 +160,18 @@ func runClusterShards(c *conn, args [][]byte) {
 	o.Array(len(t.Stores))
 	for i := range t.Stores {
 		s := &t.Stores[i]
-		health := "online"
-		if c.down(s) {
-			health = "fail"
+		ranges, replicas := at(all, s), replicasOf(all, s)
+		node := func(s *route.PublicStore, a announce.Addr, id, role string) {
+			health := "online"
+			if c.down(s) {
+				health = "fail"
+			}
+			fields := []any{"id", id, "port", a.Port, "ip", a.IP, "endpoint", a.Endpoint}
+			if a.Hostname != "" {
+				fields = append(fields, "hostname", a.Hostname)
+			}
+			o.MapOf(append(fields, "role", role, "replication-offset", 0, "health", health)...)
 		}
-		ranges := at(all, s)
 		o.MapOf("slots", func() {
 			o.Array(2 * len(ranges))
 			for _, r := range ranges {
@@ -120,53 +179,91 @@ func runClusterShards(c *conn, args [][]byte) {
 				o.Int(int64(r.Last))
 			}
 		}, "nodes", func() {
-			o.Array(1)
-			a := c.told(s)
-			fields := []any{"id", s.NodeID, "port", a.Port, "ip", a.IP, "endpoint", a.Endpoint}
-			if a.Hostname != "" {
-				fields = append(fields, "hostname", a.Hostname)
+			o.Array(1 + len(replicas))
+			node(s, c.told(s), s.NodeID, "master")
+			for _, x := range replicas {
+				node(x, c.toldReplica(x), x.ReplicaID(), "replica")
 			}
-			o.MapOf(append(fields, "role", "master", "replication-offset", 0, "health", health)...)
 		})
 	}
 }
 
-// runClusterNodes names no bus port, since there is none. A store's configuration epoch is its number, so no two are
-// equal.
 func runClusterNodes(c *conn, args [][]byte) {
 	t := c.clusterTable()
 	all := homes(t)
 	var b []byte
 	for i := range t.Stores {
 		s := &t.Stores[i]
-		flags, link := "master", "connected"
-		if s.ID == c.s.o.Self {
-			flags = "myself,master"
-		}
-		if c.down(s) {
-			flags, link = flags+",fail", "disconnected"
-		}
-		a := c.told(s)
-		b = fmt.Appendf(b, "%s %s:%d@0", s.NodeID, a.IP, a.Port)
-		if a.Hostname != "" {
-			b = append(append(b, ','), a.Hostname...)
-		}
-		b = fmt.Appendf(b, " %s - 0 0 %d %s", flags, s.ID, link)
+		b = c.appendNode(b, s, false, "-")
 		for _, r := range at(all, s) {
 			b = append(append(b, ' '), r.String()...)
 		}
 		b = append(b, '\n')
 	}
+	for i := range t.Stores {
+		if s := &t.Stores[i]; s.ReplicaPort != 0 {
+			master := "-"
+			if m := masterOf(all, s); m != nil {
+				master = m.NodeID
+			}
+			b = append(c.appendNode(b, s, true, master), '\n')
+		}
+	}
 	c.out.Verbatim("txt", string(b))
+}
+
+// appendNode appends the line of a store, or of its second address, without slots. There is no bus, so the line names no
+// port of it. A store's configuration epoch is its number, so no two are equal.
+func (c *conn) appendNode(b []byte, s *route.PublicStore, replica bool, master string) []byte {
+	id, a, flags, link := s.NodeID, c.told(s), "master", "connected"
+	if replica {
+		id, a, flags = s.ReplicaID(), c.toldReplica(s), "slave"
+	}
+	if s.ID == c.s.o.Self && replica == c.replica() {
+		flags = "myself," + flags
+	}
+	if c.down(s) {
+		flags, link = flags+",fail", "disconnected"
+	}
+	b = fmt.Appendf(b, "%s %s:%d@0", id, a.IP, a.Port)
+	if a.Hostname != "" {
+		b = append(append(b, ','), a.Hostname...)
+	}
+	return fmt.Appendf(b, " %s %s 0 0 %d %s", flags, master, s.ID, link)
+}
+
+// runClusterReplicas lists all replicas of a master, with that one as their master.
+func runClusterReplicas(c *conn, args [][]byte) {
+	t := c.clusterTable()
+	for i := range t.Stores {
+		switch s := &t.Stores[i]; string(args[2]) {
+		case s.NodeID:
+			replicas := replicasOf(homes(t), s)
+			c.out.Array(len(replicas))
+			for _, x := range replicas {
+				c.out.Bulk(c.appendNode(nil, x, true, s.NodeID))
+			}
+			return
+		case s.ReplicaID():
+			if s.ReplicaPort != 0 {
+				c.out.Error("ERR The specified node is not a master")
+				return
+			}
+		}
+	}
+	c.out.Error("ERR Unknown node " + oneLine(args[2]))
 }
 
 func runClusterInfo(c *conn, args [][]byte) {
 	t := c.clusterTable()
-	assigned, served, size := 0, 0, 0
+	assigned, served, size, known := 0, 0, 0, len(t.Stores)
 	for i := range t.Regions {
 		assigned += t.Regions[i].Slots.Count()
 	}
 	for i := range t.Stores {
+		if t.Stores[i].ReplicaPort != 0 {
+			known++
+		}
 		if !t.Stores[i].Alive {
 			continue
 		}
@@ -187,7 +284,7 @@ func runClusterInfo(c *conn, args [][]byte) {
 		"cluster_current_epoch:%d\r\ncluster_my_epoch:%d\r\n"+
 		"cluster_stats_messages_sent:0\r\ncluster_stats_messages_received:0\r\n"+
 		"total_cluster_links_buffer_limit_exceeded:0\r\n",
-		state, assigned, served, assigned-served, len(t.Stores), size, max(t.Epoch, uint64(len(t.Stores))), c.s.o.Self))
+		state, assigned, served, assigned-served, known, size, max(t.Epoch, uint64(len(t.Stores))), c.s.o.Self))
 }
 
 func runClusterCountKeys(c *conn, args [][]byte) {

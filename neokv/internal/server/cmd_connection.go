@@ -132,7 +132,7 @@ func runHello(c *conn, args [][]byte) {
 		c.tell()
 	}
 	c.out.MapOf("server", "redis", "version", redisVersion, "proto", c.session.Proto, "id", int64(c.id),
-		"mode", c.s.mode(), "role", "master", "modules", func() { c.out.Array(0) })
+		"mode", c.s.mode(), "role", c.role(), "modules", func() { c.out.Array(0) })
 }
 
 // hello looks at the arguments of HELLO and returns the version of the protocol that it asks for, 0 for none, or the
@@ -176,6 +176,14 @@ func (c *conn) hello(args [][]byte, act bool) (version int, wrong string) {
 		return 0, errHelloAuth
 	}
 	return version, ""
+}
+
+// role is what the address that the client has asked is in a cluster.
+func (c *conn) role() string {
+	if c.replica() {
+		return "replica"
+	}
+	return "master"
 }
 
 // mode is what the server calls itself to clients.

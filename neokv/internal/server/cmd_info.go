@@ -108,10 +108,20 @@ func infoServer(c *conn) []string {
 		"neokv_version", s.o.Version,
 		"redis_mode", s.mode(), "os", runtime.GOOS+" "+runtime.GOARCH, "arch_bits", strconv.IntSize,
 		"go_version", runtime.Version(),
-		"process_id", os.Getpid(), "process_supervised", "no", "run_id", s.runID, "tcp_port", s.port(),
+		"process_id", os.Getpid(), "process_supervised", "no", "run_id", s.runID, "tcp_port", c.port(),
 		"store_id", s.o.Self,
 		"server_time_usec", time.Now().UnixMicro(), "uptime_in_seconds", up, "uptime_in_days", up/86400,
 		"executable", executable, "config_file", "", "io_threads_active", 0)
+}
+
+// port returns the port at which the client has asked.
+func (c *conn) port() int {
+	if c.replica() {
+		if x := c.clusterTable().Store(c.s.o.Self); x != nil {
+			return x.ReplicaPort
+		}
+	}
+	return c.s.port()
 }
 
 func infoClients(c *conn) []string {
@@ -225,13 +235,25 @@ func infoStats(c *conn) []string {
 		"client_hung_disk_disconnections", x.hungClosed.Load())
 }
 
-// infoReplication answers as a master without replicas, since Raft replicates.
+// infoReplication answers as a master without connections to replicas, since Raft replicates. At a store's second
+// address it answers as a replica.
 func infoReplication(c *conn) []string {
-	return lines("role", "master", "connected_slaves", 0, "master_failover_state", "no-failover",
+	out := lines("role", "master")
+	if c.replica() {
+		host, port, link := "", 0, "down"
+		if m := c.master(); m != nil {
+			a := c.told(m)
+			host, port, link = a.IP, a.Port, "up"
+		}
+		out = lines("role", "slave", "master_host", host, "master_port", port, "master_link_status", link,
+			"master_last_io_seconds_ago", 0, "master_sync_in_progress", 0, "slave_read_repl_offset", 0,
+			"slave_repl_offset", 0, "slave_priority", 0, "slave_read_only", 1, "replica_announced", 1)
+	}
+	return append(out, lines("connected_slaves", 0, "master_failover_state", "no-failover",
 		"master_replid", c.s.runID,
 		"master_replid2", strings.Repeat("0", len(c.s.runID)), "master_repl_offset", 0, "second_repl_offset", -1,
 		"repl_backlog_active", 0, "repl_backlog_size", 0, "repl_backlog_first_byte_offset", 0,
-		"repl_backlog_histlen", 0)
+		"repl_backlog_histlen", 0)...)
 }
 
 // infoCPU is about the whole process.

@@ -68,13 +68,14 @@ func (e *executor) coveredFrom(t *route.Table, from topology.Slot) (slots topolo
 	return topology.SlotRange{First: from, Last: r.Slots.Last}, e.covers(r)
 }
 
-// walkStep runs a walk's next step. The outcome is executed; or gone, if this store no longer leads the slots; or
+// walkStep runs a walk's next step. The outcome is executed; or gone, if this port no longer covers the slots; or
 // scattered, if they lie in several regions by now.
 func (e *executor) walkStep(m mode, w *redis.KeyWalk) (outcome outcome, failure []byte) {
 	e.reset()
 	e.cuts, e.alone = true, true
 	e.tasks = append(e.tasks, task{
 		call: w.Call(), slot: w.Slots.First, span: w.Slots, scope: walkedSlots, ledOnly: !e.proxy(),
+		follow: e.port.Replica && !e.standIn,
 	})
 	e.exec(m)
 	x := &e.tasks[0]

@@ -311,6 +311,9 @@ func (c *conn) beginTracked(cmds []command) (n int) {
 	return n
 }
 
+// idle reports whether the commands that run now read nothing that the client tracks.
+func (t *tracker) idle() bool { return len(t.keys) == 0 && !t.mode.Load().broadcast }
+
 // note notes the keys that a command reads, if the client wants that. Of a script it notes all that are declared: who
 // knows whether the script reads. caching says that CLIENT CACHING came before the command.
 func (t *tracker) note(row *redis.Command, args [][]byte, caching bool) {

@@ -320,7 +320,7 @@ func (e *executor) transact(cmds []command, w *watched) (u *unit, ran bool) {
 	e.reset()
 	e.alone = true // for what is counted of a command's work
 	e.work.Begin()
-	t := task{unit: u, follow: e.knobs.FollowerRead && !e.standIn && e.caller.readOnly() && len(w.all) == 0}
+	t := task{unit: u, follow: e.mayFollow() && len(w.all) == 0}
 	for i := range cmds {
 		cmd := &cmds[i]
 		if cmd.proto > 0 {
@@ -485,7 +485,10 @@ func (e *executor) addSlots(row *redis.Command, args [][]byte) {
 // serves reports whether a command that is queued may run here, as far as the slot table says now: whether its keys lie
 // together, and not on another store. If not, the reply says so.
 func (e *executor) serves(cmd *command) bool {
-	if cmd.how == redis.HowEverywhere || len(cmd.row.Keys) == 0 && cmd.row.FindKeys == nil {
+	switch {
+	case cmd.how == redis.HowEverywhere:
+		return !e.writesToReplica(cmd)
+	case len(cmd.row.Keys) == 0 && cmd.row.FindKeys == nil:
 		return true
 	}
 	e.reset()
@@ -494,8 +497,8 @@ func (e *executor) serves(cmd *command) bool {
 	if len(e.slots) == 0 || t == nil {
 		return true
 	}
-	follow := cmd.row.Flags&redis.FlagReadonly != 0 && e.knobs.FollowerRead && !e.standIn && e.caller.readOnly()
-	d := route.Decide(t, e.self, e.slots, follow)
+	follow := cmd.row.Flags&redis.FlagReadonly != 0 && e.mayFollow()
+	d := route.Decide(t, e.port, e.slots, follow)
 	if d.Action == route.Serve || d.Action == route.Wait || d.Action == route.Moved && e.outdated(t, d) {
 		return true
 	}
@@ -509,7 +512,7 @@ func (e *executor) awaitServed(slot topology.Slot) bool {
 	deadline := time.Now().Add(e.knobs.LeaderlessWait)
 	for {
 		changed, t := e.node.Changed(), e.node.Table()
-		d := route.Decide(t, e.self, slots, false)
+		d := route.Decide(t, e.port, slots, false)
 		switch {
 		case d.Action == route.Serve:
 			return true
@@ -517,7 +520,7 @@ func (e *executor) awaitServed(slot topology.Slot) bool {
 			if e.wait(changed, deadline) {
 				continue
 			}
-			d = route.Unserved(t, e.self, slot, e.unserved.Add(1)-1)
+			d = route.Unserved(t, e.port.Store, slot, e.unserved.Add(1)-1)
 		}
 		e.deny(e.out, d)
 		return false
@@ -533,7 +536,7 @@ func (e *executor) watch(names [][]byte, out *redis.Reply) *region.Watch {
 	deadline := time.Now().Add(e.knobs.LeaderlessWait)
 	for {
 		changed, t := e.node.Changed(), e.node.Table()
-		switch d := route.Decide(t, e.self, e.slots, false); {
+		switch d := route.Decide(t, e.port, e.slots, false); {
 		case d.Action == route.Serve:
 			r := &t.Regions[d.Index]
 			replica := e.node.Replica(r.Leader, r.ID)
@@ -556,7 +559,7 @@ func (e *executor) watch(names [][]byte, out *redis.Reply) *region.Watch {
 			return nil
 		}
 		if !e.wait(changed, deadline) {
-			d := route.Unserved(t, e.self, e.slots[0], e.unserved.Add(1)-1)
+			d := route.Unserved(t, e.port.Store, e.slots[0], e.unserved.Add(1)-1)
 			e.deny(out, d)
 			return nil
 		}

@@ -75,8 +75,9 @@ type conn struct {
 	seen atomic.Int64 // Unix ns of the last pipeline
 }
 
-// newConn returns a connection. trusted is that of TakeTrusted.
-func newConn(s *Server, nc net.Conn, id uint64, trusted bool) *conn {
+// newConn returns a connection of a kind.
+func newConn(s *Server, nc net.Conn, id uint64, kind connKind) *conn {
+	trusted := kind == insideConn
 	c := &conn{s: s, nc: nc, id: id, created: time.Now(), rd: newReader(nc, &s.limits), trusted: trusted}
 	c.session = session.New(trusted || *s.limits.password.Load() == "")
 	c.ctx, c.hangUp = context.WithCancel(context.Background())
@@ -84,11 +85,15 @@ func newConn(s *Server, nc net.Conn, id uint64, trusted bool) *conn {
 	c.rd.grow = c.enlarge
 	c.out.init(c)
 	c.exec.init(&s.backend, c, c.ctx.Done(), &c.out.Reply)
+	c.exec.port.Replica = kind == replicaConn && c.exec.port.Store != 0
 	c.exec.seen, c.exec.published = c.saw, c.inside.publish
 	c.tell()
 	c.seen.Store(c.created.UnixNano())
 	return c
 }
+
+// replica reports whether the client has asked the store's second address.
+func (c *conn) replica() bool { return c.exec.port.Replica }
 
 // tell shows others what the client says about itself.
 func (c *conn) tell() {

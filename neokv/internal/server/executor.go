@@ -33,7 +33,7 @@ const (
 // backend is what the executors of a server have in common.
 type backend struct {
 	node     node
-	self     topology.StoreID // the store for which Decide routes; 0 if the server redirects nobody
+	self     topology.StoreID // the store whose ports these are; 0 if the server redirects nobody
 	standIn  bool             // see Options
 	knobs    *settings.RedisKnobs
 	mistakes Mistakes
@@ -115,6 +115,7 @@ func (runningReplica) Await(p *region.Pending, gone <-chan struct{}) bool { retu
 type executor struct {
 	*backend
 	caller  caller
+	port    route.Port      // what the caller has asked
 	gone    <-chan struct{} // closed when the caller is gone
 	out     *redis.Reply    // the caller's
 	arrived time.Time       // when the caller's commands arrived
@@ -172,6 +173,7 @@ type executor struct {
 // init makes an executor that appends replies to out.
 func (e *executor) init(b *backend, c caller, gone <-chan struct{}, out *redis.Reply) {
 	e.backend, e.caller, e.gone, e.out = b, c, gone, out
+	e.port.Store = b.self
 	e.more, e.readLimit = e.moreOfReads, firstReads
 	e.work.Look = e.look
 	e.ofCalls = func(script *redis.Call, p redis.Publication) {
@@ -188,7 +190,7 @@ type task struct {
 	slots   []topology.Slot // the slots of its keys; nil: slot is the only one
 	slot    topology.Slot
 	follow  bool // a replica that does not lead will do
-	ledOnly bool // it is void for slots that this store no longer leads
+	ledOnly bool // it is void for slots that this port no longer covers
 	scope   scope
 	span    topology.SlotRange // wholeSlots, walkedSlots: the slots
 	whole   *command           // wholeSlots: the client's command
@@ -214,7 +216,7 @@ const (
 	executed                 // the reply is the command's own
 	failed                   // the reply is an error of routing or of Raft: the call did not run, or nobody knows
 	postponed                // it did not run and has no reply: the batch's replies are large enough already
-	gone                     // it has no reply: it is ledOnly, and another store leads now
+	gone                     // it has no reply: it is ledOnly, and this port does not cover its slots any more
 	scattered                // it did not run: it is a step of a walk, and its slots lie in several regions now
 )
 

@@ -15,11 +15,25 @@ import (
 
 // runWide runs a command alone, in all regions that it concerns.
 func (e *executor) runWide(cmd *command) {
-	if cmd.how == redis.HowEverywhere {
+	switch {
+	case cmd.how != redis.HowEverywhere:
+	case e.writesToReplica(cmd):
+		return
+	default:
 		cmd.row.Run.(wide)(e, cmd)
 		return
 	}
 	e.fanOut(cmd, reads, e.addCut)
+}
+
+// writesToReplica reports whether a command over all keys would write at the second address of a store, and then says
+// so. Other writes are redirected by their keys.
+func (e *executor) writesToReplica(cmd *command) bool {
+	refused := e.port.Replica && cmd.row.Flags&redis.FlagWrite != 0
+	if refused {
+		e.out.Error(errReplica)
+	}
+	return refused
 }
 
 // flush is FLUSHALL and FLUSHDB.
@@ -98,9 +112,9 @@ func (e *executor) awaitTable(m mode) *route.Table {
 }
 
 // covers reports whether commands without keys cover a region. At a store's port they cover the regions that the store
-// leads, as a Redis Cluster node covers its slots; at the proxy port all.
+// leads, as a Redis Cluster node covers its slots; at its second address those that it follows; at the proxy port all.
 func (e *executor) covers(r *route.LedRegion) bool {
-	return (e.proxy() || r.Leader == e.self) && (e.except == nil || !e.except.Contains(r.Slots.First))
+	return e.port.Covers(r) && (e.except == nil || !e.except.Contains(r.Slots.First))
 }
 
 // widen answers a command over all keys that has run in a unit: with the unit's part of the reply, that of the region

@@ -528,13 +528,13 @@ func TestTurnsOfHungStore(t *testing.T) {
 		of := s.o.ClientMemory.turns[1]
 		var hung []*conn
 		for range cap(of.taken) {
-			c := newConn(s, nil, 1, false)
+			c := newConn(s, nil, 1, plainConn)
 			if c.exec.wanted = of; c.exec.moreOfReads(1) == 0 {
 				t.Fatal("no turn, though there are some left")
 			}
 			hung = append(hung, c)
 		}
-		c := newConn(s, nil, 2, false)
+		c := newConn(s, nil, 2, plainConn)
 		if c.exec.wanted = of; c.exec.awaitTurn() {
 			t.Fatal("a turn more than there are")
 		}
@@ -542,7 +542,7 @@ func TestTurnsOfHungStore(t *testing.T) {
 		hasty.Redis.LeaderlessWait = 0
 		another, _ := start(t, Options{Settings: hasty, ClientMemory: s.o.ClientMemory})
 		time.AfterFunc(time.Second, func() { of.ended.Add(1) })
-		h := newConn(another, nil, 3, false)
+		h := newConn(another, nil, 3, plainConn)
 		h.exec.wanted = of
 		if begin := time.Now(); h.exec.awaitTurn() || time.Since(begin) <= time.Second {
 			t.Errorf("without redis.leaderless_wait it gave up after %s, before a turn ended", time.Since(begin))

@@ -42,7 +42,7 @@ func runOutbox(t *testing.T, lines []string) string {
 		s:      New(Options{Self: 1, Node: &fakeNode{}, Settings: settings.Default()}),
 		client: here, todo: make(chan func(), 100),
 	}
-	x.c = newConn(x.s, x.s.newClientConn(there), 1, false)
+	x.c = newConn(x.s, x.s.newClientConn(there), 1, plainConn)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

@@ -39,7 +39,7 @@ func cutAt(version uint64, cuts ...topology.Slot) *route.Table {
 // newExecutor returns the executor of a connection to a server that nobody serves. Store 0 is the proxy port.
 func newExecutor(t *testing.T, self topology.StoreID, n *fakeNode) *executor {
 	s, _ := start(t, Options{Self: self, Node: n})
-	return &newConn(s, &pieces{}, 1, false).exec
+	return &newConn(s, &pieces{}, 1, plainConn).exec
 }
 
 func commandOf(words ...string) *command {
@@ -200,7 +200,7 @@ func TestCutCommandsAreCutAnew(t *testing.T) {
 				if slots == nil {
 					slots = []topology.Slot{x.slot}
 				}
-				if d := route.Decide(table, 0, slots, false); d.Action != route.Serve {
+				if d := route.Decide(table, route.Port{}, slots, false); d.Action != route.Serve {
 					t.Fatalf("seed %d: %q is not served: %v", seed, joinArgs(x.call.Args), d)
 				}
 				if r.IntN(3) > 0 {

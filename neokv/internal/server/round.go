@@ -83,7 +83,7 @@ func (e *executor) runTogether(cmds []command, how redis.How) (ran int) {
 // prepare makes tasks of commands that run together.
 func (e *executor) prepare(cmds []command, how redis.How) {
 	e.reset()
-	follow := how == redis.HowRead && e.knobs.FollowerRead && !e.standIn && e.caller.readOnly()
+	follow := how == redis.HowRead && e.mayFollow()
 	for i := range cmds {
 		if cmd := &cmds[i]; !cmd.cut {
 			e.add(cmd, follow)
@@ -96,6 +96,9 @@ func (e *executor) prepare(cmds []command, how redis.How) {
 		e.ends = append(e.ends, len(e.tasks))
 	}
 }
+
+// mayFollow reports whether replicas that do not lead may read for the caller.
+func (e *executor) mayFollow() bool { return e.knobs.FollowerRead && !e.standIn && e.caller.readOnly() }
 
 // add adds a command of the pipeline as one task. Where follow is set, a replica that does not lead may read its keys.
 func (e *executor) add(cmd *command, follow bool) {
@@ -118,11 +121,13 @@ func (e *executor) add(cmd *command, follow bool) {
 	e.tasks = append(e.tasks, t)
 }
 
-// anySlot returns a slot that this store leads, or 0 if it leads none.
+// anySlot returns a slot that this port covers, or 0 if it covers none.
 func (e *executor) anySlot() topology.Slot {
 	if t := e.node.Table(); t != nil {
-		if led := t.Led(e.self); len(led) > 0 {
-			return led[0].First
+		for i := range t.Regions {
+			if r := &t.Regions[i]; e.port.Covers(r) {
+				return r.Slots.First
+			}
 		}
 	}
 	return 0
@@ -247,14 +252,14 @@ func (e *executor) decide(t *route.Table) (waiting int) {
 			one[0] = x.slot
 			slots = one[:]
 		}
-		d := route.Decide(t, e.self, slots, x.follow)
+		d := route.Decide(t, e.port, slots, x.follow)
 		var p *part
 		if d.Action == route.Serve {
 			p = e.partFor(t, d)
 		}
-		if d.Follow && p == nil { // the replica does not run here
+		if d.Follow && p == nil && !x.ledOnly { // the replica does not run here
 			x.follow = false
-			d = route.Decide(t, e.self, slots, false)
+			d = route.Decide(t, e.port, slots, false)
 		}
 		switch {
 		case d.Action == route.Serve:
@@ -269,6 +274,7 @@ func (e *executor) decide(t *route.Table) (waiting int) {
 				x.unit.join(p, i, t.Regions[d.Index].Slots)
 				continue
 			}
+			p.run.ByRegionTime = d.Follow && x.scope == walkedSlots
 			p.run.Calls = append(p.run.Calls, x.call)
 			p.tasks = append(p.tasks, i)
 		case d.Action == route.Wait, d.Action == route.Moved && e.outdated(t, d):
@@ -300,7 +306,7 @@ func (e *executor) partFor(t *route.Table, d route.Decision) *part {
 	r := &t.Regions[d.Index]
 	at := r.Leader
 	if d.Follow {
-		at = e.self
+		at = e.port.Store
 	}
 	replica := e.node.Replica(at, r.ID)
 	if replica == nil {
@@ -318,7 +324,9 @@ func (e *executor) partFor(t *route.Table, d route.Decision) *part {
 	p.run.Work, p.run.Within, p.run.ScriptLimits, p.run.Seen = &e.work, e.alone, e.scriptLimits(), e.seen
 	p.run.Published = e.ofCalls
 	p.run.Version = r.Version // the region refuses the run if it has other bounds than the table says
-	p.run.By = e.by
+	if p.run.By = e.by; d.Follow {
+		p.run.By = nil // it tracks none of the keys: see conn.readOnly
+	}
 	p.pending.Index, p.pending.Watches = 0, nil
 	return p
 }
@@ -501,8 +509,11 @@ func (e *executor) collectRest(t *route.Table, p *part, rest []int) {
 func (e *executor) toLeader(t *route.Table, tasks []int) {
 	for _, i := range tasks {
 		x := &e.tasks[i]
+		if x.ledOnly {
+			continue
+		}
 		x.follow = false
-		d := route.Decide(t, e.self, []topology.Slot{x.slot}, false)
+		d := route.Decide(t, e.port, []topology.Slot{x.slot}, false)
 		if d.Action == route.Moved && !e.outdated(t, d) {
 			e.refuse(x, d)
 		}
@@ -570,7 +581,7 @@ func (e *executor) giveUp(t *route.Table) {
 			e.fail(x, redis.ErrClusterDown)
 			continue
 		}
-		e.refuse(x, route.Unserved(t, e.self, x.slot, turn-1))
+		e.refuse(x, route.Unserved(t, e.port.Store, x.slot, turn-1))
 	}
 }
 

@@ -184,6 +184,7 @@ func (x *scenario) do(line string) (err error) {
 	case "port":
 		n, err := strconv.Atoi(rest)
 		b.self = topology.StoreID(n)
+		x.e.port.Store = b.self
 		return err
 	case "stand-in":
 		b.standIn = true

@@ -250,14 +250,27 @@ func (s *Server) forget(ln net.Listener) {
 	s.listeners = slices.DeleteFunc(s.listeners, func(x net.Listener) bool { return x == ln })
 }
 
+// connKind says who has connected to what.
+type connKind byte
+
+const (
+	plainConn   connKind = iota // of a client
+	replicaConn                 // of a client, to the store's second address
+	insideConn                  // of the process itself
+)
+
 // Take serves a connection on a goroutine of its own, or turns it away.
-func (s *Server) Take(nc net.Conn) { s.take(nc, false) }
+func (s *Server) Take(nc net.Conn) { s.take(nc, plainConn) }
+
+// TakeReplica is like Take, for the second address of a store (route.Port).
+func (s *Server) TakeReplica(nc net.Conn) { s.take(nc, replicaConn) }
 
 // TakeTrusted is like Take, for a connection of the process itself. It needs no password and may be idle. It is none of
 // the clients, whom CLIENT LIST shows, CLIENT KILL closes, ClientMemory counts and redis.max_clients bounds.
-func (s *Server) TakeTrusted(nc net.Conn) { s.take(nc, true) }
+func (s *Server) TakeTrusted(nc net.Conn) { s.take(nc, insideConn) }
 
-func (s *Server) take(nc net.Conn, trusted bool) {
+func (s *Server) take(nc net.Conn, kind connKind) {
+	trusted := kind == insideConn
 	tcp, socket := nc.(*net.TCPConn)
 	s.mu.Lock()
 	all := s.clients
@@ -286,7 +299,7 @@ func (s *Server) take(nc net.Conn, trusted bool) {
 		return
 	}
 	nc = client
-	c := newConn(s, nc, s.lastID, trusted)
+	c := newConn(s, nc, s.lastID, kind)
 	all[c.id] = c
 	s.wg.Add(1)
 	s.mu.Unlock()

@@ -474,7 +474,7 @@ func TestGrouping(t *testing.T) {
 			return here
 		}},
 	})
-	c := newConn(s, &pieces{}, 1, false)
+	c := newConn(s, &pieces{}, 1, plainConn)
 	var cmds []command
 	for _, k := range []int{0, 3, 1, 0, 2, 3, 0} {
 		cmds = append(cmds, c.classify([][]byte{[]byte("set"), []byte(key(k)), []byte("v")}))
@@ -525,7 +525,7 @@ func TestCollect(t *testing.T) {
 		{region.ErrTooLarge, []int{5}, writes, []string{"+OK\r\n", "-ERR command too large for a raft entry\r\n", ""}},
 		{errors.New("disk"), nil, reads, []string{"-ERR disk\r\n", "-ERR disk\r\n", "-ERR disk\r\n"}},
 	} {
-		c := newConn(s, &pieces{}, 1, false)
+		c := newConn(s, &pieces{}, 1, plainConn)
 		p := &part{tasks: []int{0, 1, 2}}
 		p.run.Out.Buf, p.run.Ends, p.pending.Err = []byte("+OK\r\n+NO\r\n+HM\r\n"), x.ends, x.err
 		c.exec.tasks, c.exec.parts, c.exec.used = make([]task, 3), []*part{p}, 1
@@ -546,7 +546,7 @@ func TestCollect(t *testing.T) {
 
 func TestCutAndJoin(t *testing.T) {
 	s := New(Options{Settings: settings.Default(), Node: &fakeNode{}})
-	c := newConn(s, &pieces{}, 1, false)
+	c := newConn(s, &pieces{}, 1, plainConn)
 	call := func(words ...string) *command {
 		var args [][]byte
 		for _, w := range words {
@@ -603,7 +603,7 @@ func TestCutAndJoin(t *testing.T) {
 
 // BenchmarkCut cuts a pipeline of 16 MSETs of 10 keys, as the proxy port does.
 func BenchmarkCut(b *testing.B) {
-	c := newConn(New(Options{Settings: settings.Default(), Node: &fakeNode{}}), &pieces{}, 1, false)
+	c := newConn(New(Options{Settings: settings.Default(), Node: &fakeNode{}}), &pieces{}, 1, plainConn)
 	t := testTable()
 	args := [][]byte{[]byte("MSET")}
 	for i := range 10 {

@@ -99,7 +99,8 @@ func (s *Store) nextMember(id topology.StoreID) topology.StoreID {
 
 // report sends one heartbeat to meta's leader, or takes it itself if this store leads meta.
 func (s *Store) report() {
-	b := meta.Beat{Store: s.o.ID, Host: s.o.Host, Port: s.o.Port, Leads: s.Leads(), Full: s.full.Load()}
+	b := meta.Beat{Store: s.o.ID, Host: s.o.Host, Port: s.o.Port, Replica: s.o.ReplicaPort, Leads: s.Leads(),
+		Full: s.full.Load()}
 	b.Loads = s.measure(b.Leads, time.Now())
 	s.mu.Lock()
 	b.MapVersion = s.current.Version
@@ -352,7 +353,7 @@ func (s *Store) learn(v *meta.ClusterView) {
 			if !ok {
 				continue
 			}
-			st.Host, st.Port = known.Host, known.Port
+			st.Host, st.Port, st.Replica = known.Host, known.Port, known.Replica
 		}
 		news = news || s.statuses[st.ID] != st
 		s.statuses[st.ID] = st
@@ -442,11 +443,13 @@ func (s *Store) makeTable() {
 	for _, st := range s.current.Stores {
 		known, ok := s.statuses[st.ID]
 		if st.ID == s.o.ID {
-			known, ok = meta.Status{Host: s.o.Host, Port: s.o.Port, Alive: true, Full: s.full.Load()}, true
+			known, ok = meta.Status{
+				Host: s.o.Host, Port: s.o.Port, Replica: s.o.ReplicaPort, Alive: true, Full: s.full.Load(),
+			}, true
 		}
 		if ok {
 			stores = append(stores, route.PublicStore{ID: st.ID, NodeID: st.NodeID, Host: known.Host, Port: known.Port,
-				Alive: known.Alive, Full: known.Full})
+				ReplicaPort: known.Replica, Alive: known.Alive, Full: known.Full})
 		}
 	}
 	replicas := *s.replicas.Load()

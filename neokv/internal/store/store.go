@@ -50,6 +50,8 @@ type Options struct {
 	// Host and Port are the address that Redis clients are told.
 	Host string
 	Port int
+	// ReplicaPort is that of the second address, 0 if there is none: see route.PublicStore.
+	ReplicaPort int
 	// Cluster is the identity of the cluster to which the folder belongs. Initial is the map that meta's leader
 	// proposes if the cluster has none.
 	Cluster [16]byte
