@@ -31,7 +31,7 @@ func (c *Cluster) start(ctx context.Context) error {
 	if err := c.openJournal(); err != nil {
 		return err
 	}
-	listeners, err := c.listenAll()
+	proxy, err := c.listenAll()
 	if err != nil {
 		return err
 	}
@@ -44,16 +44,16 @@ func (c *Cluster) start(ctx context.Context) error {
 			defer n.hasTold()
 			defer n.hasEntered()
 			if errs[i] = n.failure; errs[i] == nil {
-				errs[i] = n.start(listeners[i], true)
+				errs[i] = n.start(true)
 			}
 		})
 	}
 	wg.Wait()
-	c.startProxy(listeners[len(c.nodes)])
+	c.startProxy(proxy)
 	c.serveInside()
 	for i, n := range c.nodes {
 		if errs[i] != nil {
-			n.absent(listeners[i], errs[i])
+			n.absent(errs[i])
 		}
 	}
 	if err := errors.Join(errs...); err != nil && c.boots.now == 1 {
@@ -70,7 +70,11 @@ func (c *Cluster) makeNodes() {
 		disks = disk.Freeze(c.config.From.disks)
 	}
 	for i := range c.settings.Cluster.Stores {
-		n := &storePlace{c: c, id: topology.StoreID(i + 1), cluster: c.identity, initial: c.initial, down: true}
+		n := &storePlace{c: c, id: topology.StoreID(i + 1), cluster: c.identity, initial: c.initial, down: true,
+			doors: []*door{{}}}
+		if c.settings.Addresses() > c.settings.Cluster.Stores {
+			n.doors = append(n.doors, &door{replica: true})
+		}
 		switch {
 		case c.folder != nil:
 			n.dir, n.walDir, n.fs = c.folder.store(n.id), c.folder.wal(n.id), disk.OS()

@@ -66,13 +66,13 @@ func open(config Config, hooks *seam.Hooks) (_ *Cluster, err error) {
 	} else {
 		c.announce = announce.Parse(announce.Settings{Announce: s.Redis.ClusterAnnounce,
 			Hostname: s.Redis.ClusterAnnounceHostname, PreferredEndpointType: s.Redis.ClusterPreferredEndpointType,
-			Stores: s.Cluster.Stores}, func(setting, value, want string) {
+			Stores: s.Cluster.Stores, Addresses: s.Addresses()}, func(setting, value, want string) {
 			wrong = append(wrong, settings.Invalid{{Name: "redis." + setting,
 				Text: fmt.Sprintf("redis.%s: %s: want %s", setting, value, want)}})
 		})
 	}
 	if s.Cluster.Stores > 0 {
-		wrong = append(wrong, CheckPorts(config.Port, config.ProxyPort, s.Cluster.Stores))
+		wrong = append(wrong, CheckPorts(config.Port, config.ProxyPort, s))
 	}
 	err = errors.Join(wrong...)
 	if err == nil {
@@ -128,19 +128,28 @@ func shape(asked, from settings.ClusterKnobs) settings.ClusterKnobs {
 	return asked
 }
 
-// CheckPorts returns an error if a cluster cannot listen on these ports: store 1 on port, the other stores on the ports
-// that follow it, and the proxy on proxyPort. 0 stands for free ports.
-func CheckPorts(port, proxyPort, stores int) error {
-	last := port + stores - 1
+// CheckPorts returns an error if a cluster with these settings cannot listen on these ports: store 1 on port, the other
+// stores on the ports that follow it, their second addresses, if they have any, behind, and the proxy on proxyPort. 0
+// stands for free ports.
+func CheckPorts(port, proxyPort int, s settings.Settings) error {
+	stores := s.Cluster.Stores
+	what := fmt.Sprintf("%d stores", stores)
+	if s.Addresses() > stores {
+		what += ", with a second address each (redis.follower_read),"
+	}
+	last, taken := port+s.Addresses()-1, proxyPort-port
 	switch {
 	case port < 0 || port > 0 && last > 65535:
-		return fmt.Errorf("port %d: %d stores need the ports %d to %d, want 1 to 65535, or 0 for free ones",
-			port, stores, port, last)
+		return fmt.Errorf("port %d: %s need the ports %d to %d, want 1 to 65535, or 0 for free ones",
+			port, what, port, last)
 	case proxyPort < 0 || proxyPort > 65535:
 		return fmt.Errorf("proxy port %d: want 1 to 65535, or 0 for a free one", proxyPort)
 	case port > 0 && port <= proxyPort && proxyPort <= last:
-		return fmt.Errorf("proxy port %d: it is the port of store %d (ports %d to %d)",
-			proxyPort, proxyPort-port+1, port, last)
+		who := fmt.Sprintf("store %d", taken%stores+1)
+		if taken >= stores {
+			who += " as a replica"
+		}
+		return fmt.Errorf("proxy port %d: it is the port of %s (ports %d to %d)", proxyPort, who, port, last)
 	}
 	return nil
 }

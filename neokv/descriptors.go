@@ -42,7 +42,7 @@ func divide(limit, used int, s settings.Settings, onDisk, sockets bool) (descrip
 	stores := s.Cluster.Stores
 	base, wanted := used+ownFiles, 0
 	if sockets {
-		base += 2 * (stores + 1) // listeners, each with a connection that it turns away
+		base += 2 * (s.Addresses() + 1) // listeners, each with a connection that it turns away
 		if s.Raft.Transport == "tcp" {
 			base += stores * (1 + (stores-1)*peerFiles)
 		}

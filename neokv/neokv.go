@@ -54,7 +54,8 @@ type Config struct {
 	NoSockets bool
 	// Bind is the IP address of the ports, 127.0.0.1 if empty. An address beyond loopback needs redis.requirepass.
 	Bind string
-	// Port is the port of store 1; the other stores have the ports that follow it. ProxyPort is the proxy's port, where
+	// Port is the port of store 1; the other stores have the ports that follow it, and the stores' second addresses
+	// (Cluster.ReplicaAddrs), if there are any, those behind. ProxyPort is the proxy's port, where
 	// clients that know nothing of clusters may send any command. 0 picks free ports.
 	Port, ProxyPort int
 	// Settings are the knobs; nil takes settings.Default.
@@ -148,9 +149,21 @@ func Start(ctx context.Context, config Config) (*Cluster, error) {
 func (c *Cluster) Addrs() []string {
 	out := make([]string, len(c.nodes))
 	for i, n := range c.nodes {
-		out[i] = n.addr
+		out[i] = n.addr()
 	}
 	return out
+}
+
+// ReplicaAddrs returns the stores' second addresses, host:port, in the order of their numbers. With redis.follower_read
+// each store has one, at which it is only a replica: there it serves reads of the regions that it follows. It is nil
+// without that setting, and where regions have one replica.
+func (c *Cluster) ReplicaAddrs() (addrs []string) {
+	for _, n := range c.nodes {
+		if addr := n.replicaAddr(); addr != "" {
+			addrs = append(addrs, addr)
+		}
+	}
+	return addrs
 }
 
 // ProxyAddr returns the address of the proxy port, host:port.
@@ -258,19 +271,21 @@ func (c *Cluster) logScript(where string, level int, text string) {
 	}
 }
 
-// Dial connects, through memory, to an address that Addrs or ProxyAddr returned. go-redis takes as its Dialer a
+// Dial connects, through memory, to an address that Addrs, ReplicaAddrs or ProxyAddr returned. go-redis takes as its Dialer a
 // function that passes on to Dial: func(ctx, network, addr) { return c.Dial(ctx, addr) }.
 func (c *Cluster) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	if addr == c.proxyAddr {
 		return c.proxyPipe.Dial(ctx)
 	}
 	for _, n := range c.nodes {
-		if n.addr == addr {
-			return n.dial(ctx)
+		for _, d := range n.doors {
+			if d.addr == addr {
+				return n.dial(ctx, d)
+			}
 		}
 	}
 	return nil, fmt.Errorf("dial %s: no listener of this cluster, want one of %s or %s",
-		addr, strings.Join(c.Addrs(), ", "), c.proxyAddr)
+		addr, strings.Join(append(c.Addrs(), c.ReplicaAddrs()...), ", "), c.proxyAddr)
 }
 
 // Dir returns the folder that holds the data, empty for a cluster in memory, and whether Close removes it.

@@ -409,6 +409,14 @@ func TestPortsTaken(t *testing.T) {
 		t.Errorf("%v; want %v taken", err, want)
 	}
 	listen(fmt.Sprintf("127.0.0.1:%d", port+2)) // store 3 would have it
+	second := fmt.Sprintf("127.0.0.1:%d", port+4)
+	listen(second)
+	k := small()
+	k.Redis.FollowerRead = true
+	_, err = Start(t.Context(), Config{Port: port, InMemory: true, Settings: k})
+	if want := second + " of store 2 as a replica"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v; want %q in it", err, want)
+	}
 }
 
 // TestNoSockets: nobody can dial the addresses of a cluster without sockets, and clients are sent to them all the same.

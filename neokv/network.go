@@ -12,6 +12,7 @@ import (
 
 	"neokv.dev/neokv/internal/memconn"
 	"neokv.dev/neokv/internal/server"
+	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/internal/transport"
 	"neokv.dev/neokv/settings"
 )
@@ -59,43 +60,63 @@ func (e *PortsTakenError) Error() string {
 	return "address already in use: " + strings.Join(e.wants, ", ")
 }
 
-// listenAll opens the ports of the stores and then the proxy's, and sets the address of each. Without sockets the
-// listeners are nil, and an address is only a name for Dial, so that no client writes to a server that has nothing to
-// do with this cluster. The error is a PortsTakenError where ports are taken.
-func (c *Cluster) listenAll() ([]net.Listener, error) {
-	addrs := make([]*string, 0, len(c.nodes)+1)
-	for i, n := range c.nodes {
-		addrs, n.addr = append(addrs, &n.addr), c.address(c.config.Port, i)
+// portToOpen is a port with the name of who wants it, and where its address and its listener go.
+type portToOpen struct {
+	who  string
+	addr *string
+	ln   *net.Listener
+}
+
+// listenAll opens the ports of the stores and the proxy's, and sets the address of each. Without sockets the listeners
+// are nil, and an address is only a name for Dial, so that no client writes to a server that has nothing to do with this
+// cluster. The error is a PortsTakenError where ports are taken.
+func (c *Cluster) listenAll() (proxy net.Listener, err error) {
+	var all []portToOpen
+	for _, n := range c.nodes {
+		for _, d := range n.doors {
+			who := fmt.Sprint("store ", n.id)
+			if d.replica {
+				who = fmt.Sprintf("store %d as a replica", n.id)
+			}
+			d.addr = c.address(c.config.Port, c.placeOf(n.id, d.replica))
+			all = append(all, portToOpen{who, &d.addr, &d.ln})
+		}
 	}
-	addrs, c.proxyAddr = append(addrs, &c.proxyAddr), c.address(c.config.ProxyPort, 0)
+	c.proxyAddr = c.address(c.config.ProxyPort, 0)
 	if c.config.NoSockets && c.config.ProxyPort == 0 {
 		c.proxyAddr = c.address(0, 99)
 	}
 	if c.config.NoSockets {
-		return make([]net.Listener, len(addrs)), nil
+		return nil, nil
 	}
-	all, err := insist(func() ([]net.Listener, error) { return listenOn(addrs) },
+	all = append(all, portToOpen{"the proxy", &c.proxyAddr, &proxy})
+	_, err = insist(func() (struct{}, error) { return struct{}{}, listenOn(all) },
 		func(err error) bool { return errors.As(err, new(*PortsTakenError)) })
+	if err == nil {
+		err = c.announced()
+	}
 	if err != nil {
+		closeAll(all)
 		return nil, err
 	}
-	for i, ln := range all {
-		*addrs[i] = ln.Addr().String()
-	}
-	if err := c.announced(all[:len(c.nodes)]); err != nil {
-		for _, ln := range all {
-			ln.Close()
-		}
-		return nil, err
-	}
-	return all, nil
+	return proxy, nil
 }
 
-// announced tells what clients are told of the stores that have these listeners. The error is that one cannot be told.
-func (c *Cluster) announced(stores []net.Listener) error {
-	var ports []int
-	for _, ln := range stores {
-		ports = append(ports, ln.Addr().(*net.TCPAddr).Port)
+// placeOf returns how far the port of a store's address lies behind that of store 1.
+func (c *Cluster) placeOf(id topology.StoreID, replica bool) int {
+	if replica {
+		return len(c.nodes) + int(id) - 1
+	}
+	return int(id) - 1
+}
+
+// announced tells what clients are told of the stores. The error is that one cannot be told.
+func (c *Cluster) announced() error {
+	ports := make([]int, c.settings.Addresses())
+	for _, n := range c.nodes {
+		for _, d := range n.doors {
+			ports[c.placeOf(n.id, d.replica)] = d.ln.Addr().(*net.TCPAddr).Port
+		}
 	}
 	lines, err := c.announce.Lines(ports)
 	if err != nil {
@@ -131,20 +152,16 @@ func (c *Cluster) address(port, i int) string {
 	return net.JoinHostPort(host, strconv.Itoa(port))
 }
 
-// listenOn opens the ports of the stores and the proxy's, all or none.
-func listenOn(addrs []*string) (all []net.Listener, err error) {
+// listenOn opens ports, all or none, and sets the address of each.
+func listenOn(all []portToOpen) (err error) {
 	var taken PortsTakenError
-	for i, addr := range addrs {
-		ln, failed := net.Listen("tcp", *addr)
+	for _, x := range all {
+		ln, failed := net.Listen("tcp", *x.addr)
 		switch {
 		case failed == nil:
-			all = append(all, ln)
+			*x.ln = ln
 		case errors.Is(failed, syscall.EADDRINUSE):
-			who := "the proxy"
-			if i < len(addrs)-1 {
-				who = fmt.Sprint("store ", i+1)
-			}
-			taken.Addrs, taken.wants = append(taken.Addrs, *addr), append(taken.wants, fmt.Sprintf("%s of %s", *addr, who))
+			taken.Addrs, taken.wants = append(taken.Addrs, *x.addr), append(taken.wants, *x.addr+" of "+x.who)
 		default:
 			err = errors.Join(err, failed)
 		}
@@ -152,13 +169,24 @@ func listenOn(addrs []*string) (all []net.Listener, err error) {
 	if taken.Addrs != nil {
 		err = errors.Join(err, &taken)
 	}
-	if err == nil {
-		return all, nil
+	if err != nil {
+		closeAll(all)
+		return err
 	}
-	for _, ln := range all {
-		ln.Close()
+	for _, x := range all {
+		*x.addr = (*x.ln).Addr().String()
 	}
-	return nil, err
+	return nil
+}
+
+// closeAll closes what is open of some ports.
+func closeAll(all []portToOpen) {
+	for _, x := range all {
+		if *x.ln != nil {
+			(*x.ln).Close()
+			*x.ln = nil
+		}
+	}
 }
 
 // serve lets a server accept clients from a pipe and, unless it is nil, from a listener.

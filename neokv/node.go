@@ -23,8 +23,8 @@ type storePlace struct {
 	c       *Cluster
 	id      topology.StoreID
 	dir     string
-	walDir  string // folder of the write-ahead log; empty: beside the data
-	addr    string
+	walDir  string  // folder of the write-ahead log; empty: beside the data
+	doors   []*door // its own address and, if there are any, the second one
 	cluster [16]byte
 	initial *meta.Map
 
@@ -36,39 +36,56 @@ type storePlace struct {
 	mu      sync.Mutex
 	fs      *disk.FS
 	server  *server.Server
-	standIn *server.Server    // while the store is down: see standin.go
-	pipe    *memconn.Listener // nil while the address refuses clients
-	ln      net.Listener      // the socket beside pipe; nil without sockets
-	down    bool              // the store takes no clients: it has not started, has stopped, or is about to
-	leaving bool              // the cluster closes: nothing may keep the store from closing
-	failure error             // why the store has failed, nil while it has not
-	stopped *storeStop        // nil until somebody stops the store
+	standIn *server.Server // while the store is down: see standin.go
+	down    bool           // the store takes no clients: it has not started, has stopped, or is about to
+	leaving bool           // the cluster closes: nothing may keep the store from closing
+	failure error          // why the store has failed, nil while it has not
+	stopped *storeStop     // nil until somebody stops the store
 	faults  storeFaults
 
 	hasEntered, hasTold func()      // of the boot: see boots
 	entered             atomic.Bool // the store takes part in this boot, and enough others know
 }
 
-// start opens the store and serves its clients: those that Dial through memory, and those of ln unless it is nil. Where
-// the address is open already, because of a stand-in, ln is nil. booting says that the whole cluster starts.
-func (n *storePlace) start(ln net.Listener, booting bool) error {
+// door is an address of a place. Beyond the fields addr and replica, which stay, mu of the place guards it.
+type door struct {
+	addr    string
+	replica bool              // it is the second address: see route.Port
+	pipe    *memconn.Listener // nil while the address refuses clients
+	ln      net.Listener      // the socket beside pipe; nil without sockets
+}
+
+// addr is the store's own address.
+func (n *storePlace) addr() string { return n.doors[0].addr }
+
+// replicaAddr is the store's second address, empty if there is none.
+func (n *storePlace) replicaAddr() string {
+	if len(n.doors) < 2 {
+		return ""
+	}
+	return n.doors[1].addr
+}
+
+// start opens the store and serves its clients: those that Dial through memory, and those of sockets, if there are any.
+// booting says that the whole cluster starts.
+func (n *storePlace) start(booting bool) error {
 	s, err := n.open(booting)
 	if err != nil {
 		return err
 	}
-	n.serve(s, ln)
+	n.serve(s)
 	return nil
 }
 
 // absent notes that the store could not start with the cluster. A stand-in takes its clients, if there are stand-ins.
-func (n *storePlace) absent(ln net.Listener, err error) {
+func (n *storePlace) absent(err error) {
 	n.mu.Lock()
 	n.failure = err
 	if n.c.hasStandIns() {
 		n.standIn = n.c.newStandIn(n.id)
-		n.openPorts(ln)
-	} else if ln != nil {
-		ln.Close()
+		n.openDoors()
+	} else {
+		n.closeDoors()
 	}
 	n.mu.Unlock()
 	n.c.tellFailed(n.id, err)
@@ -85,29 +102,41 @@ func (c *Cluster) tellFailed(id topology.StoreID, err error) {
 
 // restart is start for a store of a cluster that runs.
 func (n *storePlace) restart() error {
-	var ln net.Listener
-	n.mu.Lock()
-	open := n.pipe != nil
-	n.mu.Unlock()
-	if !open && !n.c.config.NoSockets {
-		var err error
-		if ln, err = net.Listen("tcp", n.addr); err != nil {
-			return err
-		}
+	opened, err := n.listen()
+	if err != nil {
+		return err
 	}
 	if f := n.c.hooks.Starting; f != nil {
 		f(n.id)
 	}
-	err := n.whole()
-	if err != nil {
+	if err = n.whole(); err != nil {
 		err = n.lost(err)
 	} else {
-		err = n.start(ln, false)
+		err = n.start(false)
 	}
-	if err != nil && ln != nil {
-		ln.Close()
+	if err != nil && opened {
+		n.mu.Lock()
+		n.closeDoors()
+		n.mu.Unlock()
 	}
 	return err
+}
+
+// listen opens the sockets of the doors, unless the doors are open already, because of a stand-in. It opens all or none.
+func (n *storePlace) listen() (opened bool, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.doors[0].pipe != nil || n.c.config.NoSockets {
+		return false, nil
+	}
+	for _, d := range n.doors {
+		if d.ln, err = net.Listen("tcp", d.addr); err != nil {
+			d.ln = nil
+			n.closeDoors()
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // open opens the store. The place stays down meanwhile, so fail tells nobody of a store that fails: serve does.
@@ -117,15 +146,19 @@ func (n *storePlace) open(booting bool) (*store.Store, error) {
 			return nil, err
 		}
 	}
-	host, port, err := net.SplitHostPort(n.addr)
-	if err != nil {
-		return nil, err
-	}
-	number, err := strconv.Atoi(port)
-	if err != nil {
-		return nil, err
-	}
 	c := n.c
+	host := ""
+	ports := make([]int, 2) // the second one is 0 if there is no second address
+	for i, d := range n.doors {
+		h, port, err := net.SplitHostPort(d.addr)
+		if err == nil {
+			ports[i], err = strconv.Atoi(port)
+		}
+		if err != nil {
+			return nil, err
+		}
+		host = h
+	}
 	c.randMu.Lock()
 	random := rand.New(rand.NewPCG(c.rand.Uint64(), uint64(n.id)))
 	c.randMu.Unlock()
@@ -136,7 +169,7 @@ func (n *storePlace) open(booting bool) (*store.Store, error) {
 	n.mu.Unlock()
 	return store.Open(store.Options{
 		ID: n.id, FS: fs, Dir: n.dir, WALDir: n.walDir, Network: c.network, Settings: c.settings, Host: host,
-		Port: number, Cluster: n.cluster, Initial: n.initial, Booting: booting, Rand: random, Seed: c.config.Seed,
+		Port: ports[0], ReplicaPort: ports[1], Cluster: n.cluster, Initial: n.initial, Booting: booting, Rand: random, Seed: c.config.Seed,
 		Known: c.boots.last(n.id) > 0, Admit: func() error { return n.enter(booting) }, Absent: c.absent,
 		ClockAhead: n.clockAhead, Mistakes: c.hooks.Mistakes.Store, Hooks: c.hooks.Region, Pinned: c.pinned,
 		Listener:    &c.hub,
@@ -167,8 +200,8 @@ func (n *storePlace) clockAhead() time.Duration {
 }
 
 // serve puts an open store into its place and serves its clients.
-func (n *storePlace) serve(s *store.Store, ln net.Listener) {
-	if standIn := n.install(s, ln); standIn != nil {
+func (n *storePlace) serve(s *store.Store) {
+	if standIn := n.install(s); standIn != nil {
 		standIn.Close()
 	}
 	if err := s.Failed(); err != nil { // maybe since before install
@@ -178,7 +211,7 @@ func (n *storePlace) serve(s *store.Store, ln net.Listener) {
 
 // install puts an open store into its place, and makes it take clients. It returns the stand-in that took them until
 // now, nil if none did.
-func (n *storePlace) install(s *store.Store, ln net.Listener) (standIn *server.Server) {
+func (n *storePlace) install(s *store.Store) (standIn *server.Server) {
 	c := n.c
 	srv := server.New(server.Options{
 		Node: &storePort{s, n}, Self: n.id, Settings: c.settings, ClientMemory: c.clients, Sockets: &c.sockets,
@@ -192,7 +225,7 @@ func (n *storePlace) install(s *store.Store, ln net.Listener) (standIn *server.S
 	n.server, n.standIn, n.down, n.failure, n.stopped, n.faults.process = srv, nil, false, nil, nil, ""
 	srv.SetClientFault(n.faults.client)
 	srv.SetRefusals(n.faults.refused)
-	n.openPorts(ln)
+	n.openDoors()
 	return standIn
 }
 
@@ -214,62 +247,76 @@ func (n *storePlace) fail(fs *disk.FS, err error) {
 	}
 }
 
-// openPorts accepts clients, through memory and from ln unless it is nil, if the address does not do so already. The
-// caller holds mu.
-func (n *storePlace) openPorts(ln net.Listener) {
-	if n.pipe != nil {
-		return
+// openDoors accepts clients, through memory and from sockets, if the doors are not open already. The caller holds mu.
+func (n *storePlace) openDoors() {
+	for _, d := range n.doors {
+		if d.pipe != nil {
+			continue
+		}
+		pipe, ln := memconn.Listen(memoryAddr(d.addr)), d.ln
+		take := func(nc net.Conn) { n.take(d, nc) }
+		d.pipe = pipe
+		n.c.wg.Go(func() { server.Accept(pipe, nil, take) })
+		if ln != nil {
+			n.c.wg.Go(func() { server.Accept(ln, nil, take) })
+		}
 	}
-	pipe := memconn.Listen(memoryAddr(n.addr))
-	n.pipe, n.ln = pipe, ln
-	n.c.wg.Go(func() { server.Accept(pipe, nil, n.take) })
-	if ln != nil {
-		n.c.wg.Go(func() { server.Accept(ln, nil, n.take) })
+}
+
+// closeDoors makes the addresses refuse clients. The caller holds mu.
+func (n *storePlace) closeDoors() {
+	for _, d := range n.doors {
+		if d.pipe != nil {
+			d.pipe.Close()
+		}
+		if d.ln != nil {
+			d.ln.Close()
+		}
+		d.pipe, d.ln = nil, nil
 	}
 }
 
 // take hands a client to the store's server or, while the store is down, to the stand-in.
-func (n *storePlace) take(nc net.Conn) {
+func (n *storePlace) take(d *door, nc net.Conn) {
 	n.mu.Lock()
 	srv := n.server
 	if n.down {
 		srv = n.standIn
 	}
 	n.mu.Unlock()
-	if srv == nil {
+	switch {
+	case srv == nil:
 		nc.Close()
-		return
+	case d.replica:
+		srv.TakeReplica(nc)
+	default:
+		srv.Take(nc)
 	}
-	srv.Take(nc)
 }
 
-// dial connects to the address through memory.
-func (n *storePlace) dial(ctx context.Context) (net.Conn, error) {
+// dial connects through memory.
+func (n *storePlace) dial(ctx context.Context, d *door) (net.Conn, error) {
 	n.mu.Lock()
-	pipe := n.pipe
+	pipe := d.pipe
 	n.mu.Unlock()
 	if pipe == nil {
-		return nil, refused(n.addr)
+		return nil, refused(d.addr)
 	}
 	return pipe.Dial(ctx)
 }
 
-// turnAway makes the store take no more clients: from now on a stand-in does, or the address refuses them. It waits for
+// turnAway makes the store take no more clients: from now on a stand-in does, or the doors refuse them. It waits for
 // nothing. The caller holds mu.
 func (n *storePlace) turnAway() {
 	n.down = true
 	switch {
-	case n.pipe == nil:
+	case n.doors[0].pipe == nil:
 	case n.c.hasStandIns() && !n.leaving:
 		if n.standIn == nil {
 			n.standIn = n.c.newStandIn(n.id)
 		}
 	default:
-		n.pipe.Close()
-		if n.ln != nil {
-			n.ln.Close()
-		}
-		n.pipe, n.ln = nil, nil
+		n.closeDoors()
 	}
 }
 

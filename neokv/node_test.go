@@ -77,7 +77,7 @@ func TestFailureAfterInstall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	standIn := n.install(s, nil)
+	standIn := n.install(s)
 	n.FS().Fence(errors.New("broken"))
 	n.stop() // it waits for the stop that the failure has begun
 	if err := s.Transfer(1, 1); !errors.Is(err, region.ErrStopped) {
@@ -112,7 +112,7 @@ func TestFailureBeforeInstall(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.FS().Fence(errors.New("broken"))
-	n.serve(s, nil)
+	n.serve(s)
 	if want := []string{"store 1 has failed: store 1: broken"}; !slices.Equal(told, want) {
 		t.Errorf("told %q; want %q", told, want)
 	}

@@ -29,7 +29,10 @@ type rider struct {
 }
 
 func goRedisRider(c *Cluster) (rider, error) {
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})
+	return goRedisRiderOf(redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})), nil
+}
+
+func goRedisRiderOf(client *redis.ClusterClient) rider {
 	ctx := context.Background()
 	return rider{
 		set: func(key string, value int) error { return client.Set(ctx, key, value, 0).Err() },
@@ -46,7 +49,7 @@ func goRedisRider(c *Cluster) (rider, error) {
 		},
 		attempts: 1 + client.Options().MaxRedirects,
 		close:    func() { client.Close() },
-	}, nil
+	}
 }
 
 func rueidisRider(c *Cluster) (rider, error) {
@@ -54,6 +57,10 @@ func rueidisRider(c *Cluster) (rider, error) {
 	if err != nil {
 		return rider{}, err
 	}
+	return rueidisRiderOf(client), nil
+}
+
+func rueidisRiderOf(client rueidis.Client) rider {
 	ctx := context.Background()
 	return rider{
 		set: func(key string, value int) error {
@@ -72,7 +79,7 @@ func rueidisRider(c *Cluster) (rider, error) {
 		},
 		attempts: 1,
 		close:    client.Close,
-	}, nil
+	}
 }
 
 // fateUnknown reports whether an error leaves it open whether a write was applied: the connection broke, or the time
@@ -308,7 +315,7 @@ func TestAddressOfADownStore(t *testing.T) {
 					}
 				}
 				ask := func(n *storePlace, request string) (reply string, err error) {
-					nc, err := dial(t.Context(), n.addr)
+					nc, err := dial(t.Context(), n.addr())
 					if err != nil {
 						return "", err
 					}

@@ -25,7 +25,9 @@ func (i inside) HeldForClients() int64 { return i.c.clients.Used() }
 
 func (n *storePlace) ID() topology.StoreID { return n.id }
 
-func (n *storePlace) Addr() string { return n.addr }
+func (n *storePlace) Addr() string { return n.addr() }
+
+func (n *storePlace) ReplicaAddr() string { return n.replicaAddr() }
 
 func (n *storePlace) Store() *store.Store { return n.store.Load() }
 

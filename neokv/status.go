@@ -20,12 +20,14 @@ type ClusterStatus struct {
 
 // StoreStatus is the state of one store.
 type StoreStatus struct {
-	Store    int    `json:"store"`
-	Addr     string `json:"addr"`
-	State    string `json:"state"` // ok, full, paused, stopped, killed or failed
-	Reason   string `json:"reason,omitempty"`
-	Replicas int    `json:"replicas"`
-	Leads    int    `json:"leads"`
+	Store int    `json:"store"`
+	Addr  string `json:"addr"`
+	// ReplicaAddr is the second address: see Cluster.ReplicaAddrs.
+	ReplicaAddr string `json:"replica_addr,omitempty"`
+	State       string `json:"state"` // ok, full, paused, stopped, killed or failed
+	Reason      string `json:"reason,omitempty"`
+	Replicas    int    `json:"replicas"`
+	Leads       int    `json:"leads"`
 	// Lag is how many entries of the log the store's replicas have not applied which their leaders have, in all.
 	Lag uint64 `json:"lag"`
 	// Rate is how many commands clients call per second at the store's port, over the last moments.
@@ -68,8 +70,8 @@ func (c *Cluster) Status() ClusterStatus {
 	s := ClusterStatus{Faults: append([]fault.Fault{}, c.Faults()...)}
 	for _, n := range c.nodes {
 		state, reason := n.state()
-		s.Stores = append(s.Stores, StoreStatus{Store: int(n.id), Addr: n.addr, State: state, Reason: reason,
-			Rate: n.commandRate()})
+		s.Stores = append(s.Stores, StoreStatus{Store: int(n.id), Addr: n.addr(), ReplicaAddr: n.replicaAddr(), State: state,
+			Reason: reason, Rate: n.commandRate()})
 	}
 	for _, r := range c.regions() {
 		region := RegionStatus{

@@ -33,7 +33,7 @@ func (f *clusterFlags) register(c *cobra.Command, port, proxyPort int) {
 	settingFlag(flags, "regions", "cluster.regions")
 	flags.StringVar(&f.bind, "bind", "127.0.0.1",
 		"IP `address` to listen on; one beyond loopback needs redis.requirepass")
-	flags.IntVar(&f.port, "port", port, "`port` of store 1, the others follow upwards; 0 picks free ones for all")
+	flags.IntVar(&f.port, "port", port, "`port` of store 1, the others follow upwards, and replicas behind (redis.follower_read); 0 picks free ones")
 	flags.IntVar(&f.proxyPort, "proxy-port", proxyPort, "`port` that takes any key; 0 picks a free one")
 	flags.StringVar(&f.dir, "dir", "", "`folder` that keeps the data; without, a temporary one is removed at exit")
 	flags.BoolVar(&f.mem, "mem", false, "keep the data in memory")
@@ -90,7 +90,7 @@ func (f *clusterFlags) check(s settings.Settings) error {
 	if err := neokv.CheckBind(f.bind, s.Redis); err != nil {
 		return &usageError{fmt.Sprintf("--bind %s: %v", f.bind, err)}
 	}
-	if err := neokv.CheckPorts(f.port, f.proxyPort, s.Cluster.Stores); err != nil {
+	if err := neokv.CheckPorts(f.port, f.proxyPort, s); err != nil {
 		return &usageError{err.Error()}
 	}
 	return nil

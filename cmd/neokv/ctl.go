@@ -195,7 +195,11 @@ func printStatus(w io.Writer, s neokv.ClusterStatus, height int) {
 	fmt.Fprintln(t, "STORE\tADDRESS\tSTATE\tLEADS\tREPLICAS\tLAG\tCOMMANDS/S")
 	used := len(s.Stores) + max(1, len(s.Faults)) + 5 // the stores, the faults, headings, empty lines, the note on regions
 	for _, x := range s.Stores {
-		fmt.Fprintf(t, "%d\t%s\t%s\t%d\t%d\t%d\t%.0f\n", x.Store, x.Addr, x.State, x.Leads, x.Replicas, x.Lag, x.Rate)
+		addr := x.Addr
+		if x.ReplicaAddr != "" {
+			addr += ", replica " + portOf(x.ReplicaAddr)
+		}
+		fmt.Fprintf(t, "%d\t%s\t%s\t%d\t%d\t%d\t%.0f\n", x.Store, addr, x.State, x.Leads, x.Replicas, x.Lag, x.Rate)
 	}
 	t.Flush()
 	for _, x := range s.Stores {

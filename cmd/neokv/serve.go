@@ -187,14 +187,23 @@ func (c control) close() error {
 
 // readyLine tells scripts that the cluster serves, and where.
 func readyLine(c *neokv.Cluster) string {
+	status := c.Status()
+	replicas := portsOf(c.ReplicaAddrs())
+	if replicas != "" {
+		replicas = " replicas=" + replicas
+	}
+	return fmt.Sprintf("NEOKV_READY port=%s ports=%s%s proxy=%s stores=%d regions=%d in=%.2fs",
+		portOf(c.Addrs()[0]), portsOf(c.Addrs()), replicas, portOf(c.ProxyAddr()), len(status.Stores), len(status.Regions),
+		c.BootTime().Seconds())
+}
+
+// portsOf returns the ports of addresses with commas.
+func portsOf(addrs []string) string {
 	var ports []string
-	for _, addr := range c.Addrs() {
+	for _, addr := range addrs {
 		ports = append(ports, portOf(addr))
 	}
-	status := c.Status()
-	return fmt.Sprintf("NEOKV_READY port=%s ports=%s proxy=%s stores=%d regions=%d in=%.2fs",
-		ports[0], strings.Join(ports, ","), portOf(c.ProxyAddr()), len(status.Stores), len(status.Regions),
-		c.BootTime().Seconds())
+	return strings.Join(ports, ",")
 }
 
 // cliFlags are the flags by which redis-cli connects to an address of this machine.

@@ -80,7 +80,7 @@ type RedisKnobs struct {
 	LeaderlessWait time.Duration `key:"leaderless_wait" min:"0s" max:"60s" help:"how long a command may wait for its region to have a leader, and for Raft"`
 	CommandTime    time.Duration `key:"command_time" min:"0s" max:"24h" help:"how long a command that only reads may take; beyond, it is ended and answered with an error; 0s for no limit"`
 	StandIn        bool          `key:"stand_in" help:"true: the address of a store that is down redirects clients; false: it refuses connections, as that of a dead Redis does"`
-	FollowerRead   bool          `key:"follower_read" help:"true: a store also serves reads of regions that it only follows to connections that sent READONLY"`
+	FollowerRead   bool          `key:"follower_read" help:"true: each store has a second address, at which it is a replica of the regions that it follows, and serves reads of these to connections that sent READONLY"`
 	MaxClients     int           `key:"max_clients" min:"1" max:"1000000" help:"connections per listener"`
 	MaxBulkLen     Bytes         `key:"max_bulk_len" min:"1MiB" max:"512MiB" help:"longest argument of a command"`
 

@@ -51,6 +51,15 @@ const minMemtable Bytes = 256 << 10
 // eventClasses are the letters of redis.notify_keyspace_events.
 const eventClasses = "Ag$lshzxeKEtmdn"
 
+// Addresses returns how many addresses the stores have. With redis.follower_read each has a second one, at which it is a
+// replica of the regions that it follows; without followers, or where every port takes any key, no store has.
+func (s Settings) Addresses() int {
+	if s.Redis.FollowerRead && s.Redis.ClusterEnabled && s.Cluster.Replicas > 1 {
+		return 2 * s.Cluster.Stores
+	}
+	return s.Cluster.Stores
+}
+
 // Validate checks every setting against its range, and settings that depend on each other; the error is an Invalid.
 func (s Settings) Validate() error {
 	problems := Problems(Fields(&s))

@@ -24,6 +24,7 @@ const (
 
 // Rules say what which clients are told. The zero value has each client told the address at which it came in.
 type Rules struct {
+	stores    int
 	preferred string
 	rules     []rule
 	names     []template // host names: one for all stores, or one for each; none if there are none
@@ -84,7 +85,8 @@ func ipOf(a net.Addr) netip.Addr {
 	return tcp.AddrPort().Addr().Unmap().WithZone("")
 }
 
-// Store returns what the connection is told of a store, by its number from 1, that listens on host and port.
+// Store returns what the connection is told of a store, by its number from 1, that listens on host and port. The second
+// addresses of stores, if there are any, have the numbers behind.
 func (t *Told) Store(number int, host string, port int) Addr {
 	a := Addr{IP: t.local, Port: port}
 	if a.IP == "" {
@@ -129,8 +131,8 @@ func (r *Rules) Lines(ports []int) (lines []string, err error) {
 			a := pick(x.addrs, j+1)
 			host, text := a.host.expand(j+1, port), a.port.expand(j+1, port)
 			if !isPort(text) {
-				return nil, fmt.Errorf("redis.cluster_announce: port %s of store %d, which listens on %d: want 1 to 65535",
-					text, j+1, port)
+				return nil, fmt.Errorf("redis.cluster_announce: port %s of %s, which listens on %d: want 1 to 65535",
+					text, who(j+1, r.stores), port)
 			}
 			told[j] = net.JoinHostPort(host, text)
 		}
@@ -144,6 +146,14 @@ func (r *Rules) Lines(ports []int) (lines []string, err error) {
 		lines = append(lines, who+" are told "+strings.Join(told, ", "))
 	}
 	return lines, nil
+}
+
+// who names the store that has the n-th address.
+func who(n, stores int) string {
+	if n > stores {
+		return fmt.Sprintf("store %d as a replica", n-stores)
+	}
+	return fmt.Sprintf("store %d", n)
 }
 
 func isPort(text string) bool {

@@ -120,6 +120,14 @@ func TestProblems(t *testing.T) {
 			[]string{`cluster_announce_hostname: "a_b": want up to 255 letters, digits, hyphens and dots`}},
 		{Settings{Announce: "a:1,b:2"}, nil},
 		{Settings{Announce: "a:1", Stores: 1}, nil},
+		{Settings{Announce: "a:1,b:2", Stores: 1, Addresses: 2}, nil},
+		{Settings{Announce: "a:1", Hostname: "a,b,c", Stores: 2, Addresses: 4}, []string{
+			`cluster_announce: "a:1": want one for each of cluster.stores (2), then one for the second address of each ` +
+				`(redis.follower_read), or a single one with {n} or {port}`,
+			`cluster_announce_hostname: "a,b,c": want one for each of cluster.stores (2), then one for the second address ` +
+				`of each (redis.follower_read), or a single one with {n} or {port}`}},
+		{Settings{Announce: "a:1,b:2,c:3,a:1", Stores: 2, Addresses: 4}, []string{
+			`cluster_announce: "a:1,b:2,c:3,a:1": want no address twice: a:1 is that of store 2 as a replica, too`}},
 		{Settings{Announce: "a:1,b:2", Stores: 3},
 			[]string{list + `"a:1,b:2": want one for each of cluster.stores (3), or a single one with {n} or {port}`}},
 		{Settings{Announce: "127.0.0.1:7001", Stores: 3},

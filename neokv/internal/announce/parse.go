@@ -14,6 +14,9 @@ type Settings struct {
 	Announce, Hostname, PreferredEndpointType string
 
 	Stores int // 0 while their number is not known
+	// Addresses is the number of the stores' addresses: twice that of the stores where each has a second one. A list has
+	// these behind the first ones of all stores. 0: no store has.
+	Addresses int
 }
 
 // Parse makes Rules of settings. For each mistake it calls wrong, with the setting's name behind redis., the part of the
@@ -27,9 +30,9 @@ type Settings struct {
 // and a host name, a host or a port may have placeholders: {n}, the store's number, and {port}, the port that it
 // listens on, each also with a number to add, as in {port+10000}.
 func Parse(s Settings, wrong func(setting, value, want string)) *Rules {
-	r := &Rules{preferred: s.PreferredEndpointType, machine: thisMachine}
+	r := &Rules{stores: s.Stores, preferred: s.PreferredEndpointType, machine: thisMachine}
 	bad := false
-	p := parser{s.Stores, func(setting, value, format string, args ...any) {
+	p := parser{s.Stores, max(s.Stores, s.Addresses), func(setting, value, format string, args ...any) {
 		bad = true
 		wrong(setting, value, fmt.Sprintf(format, args...))
 	}}
@@ -57,6 +60,7 @@ const (
 
 type parser struct {
 	stores int
+	count  int // of addresses
 	wrong  func(setting, value, format string, args ...any)
 }
 
@@ -90,14 +94,14 @@ func (p parser) rule(text string) (r rule) {
 	if n := 1 + strings.Count(list, ","); len(r.addrs) < n || !p.enough(addresses, list, n) {
 		return r
 	}
-	for n := 1; n <= p.stores; n++ {
+	for n := 1; n <= p.count; n++ {
 		a := pick(r.addrs, n)
 		if a.host.has("port") || a.port.has("port") {
 			break // no two stores have the same
 		}
 		one := net.JoinHostPort(a.host.expand(n, 0), a.port.expand(n, 0))
 		if seen[one] {
-			p.wrong(addresses, strconv.Quote(list), "no address twice: %s is that of store %d, too", one, n)
+			p.wrong(addresses, strconv.Quote(list), "no address twice: %s is that of %s, too", one, who(n, p.stores))
 			break
 		}
 		seen[one] = true
@@ -108,10 +112,15 @@ func (p parser) rule(text string) (r rule) {
 // enough reports whether n elements are enough: one that has a placeholder, so that Parse can make all others of it, or
 // one for each store.
 func (p parser) enough(setting, list string, n int) bool {
-	if n >= p.stores || n == 1 && strings.Contains(list, "{") {
+	if n >= p.count || n == 1 && strings.Contains(list, "{") {
 		return true
 	}
-	p.wrong(setting, strconv.Quote(list), "one for each of cluster.stores (%d), or a single one with {n} or {port}", p.stores)
+	also := ""
+	if p.count > p.stores {
+		also = ", then one for the second address of each (redis.follower_read)"
+	}
+	p.wrong(setting, strconv.Quote(list), "one for each of cluster.stores (%d)%s, or a single one with {n} or {port}",
+		p.stores, also)
 	return false
 }
 
@@ -126,7 +135,7 @@ func (p parser) address(text string) (a address, ok bool) {
 	if a.port, ok2 = p.template(addresses, port); !ok || !ok2 {
 		return a, false
 	}
-	for n := 1; n <= max(1, p.stores); n++ {
+	for n := 1; n <= max(1, p.count); n++ {
 		one := a.host.expand(n, 1)
 		if _, err := netip.ParseAddr(one); err != nil && !hostName.MatchString(one) {
 			p.wrong(addresses, strconv.Quote(text), "an IP address or a name before the port")
@@ -147,7 +156,7 @@ func (p parser) names(list string) (all []template) {
 		if !ok {
 			return nil
 		}
-		for n := 1; n <= max(1, p.stores); n++ {
+		for n := 1; n <= max(1, p.count); n++ {
 			if one := x.expand(n, 1); len(one) > 255 || !redisName.MatchString(one) {
 				p.wrong(hostnames, strconv.Quote(item), "up to 255 letters, digits, hyphens and dots")
 				return nil

@@ -75,6 +75,8 @@ type StorePlace interface {
 	ID() topology.StoreID
 	// Addr is where clients reach the store.
 	Addr() string
+	// ReplicaAddr is the store's second address, empty if it has none.
+	ReplicaAddr() string
 	// Store is nil while no store runs here.
 	Store() *store.Store
 	// Failure says why the store has failed, nil if it has not.

@@ -98,7 +98,12 @@ type session struct {
 // session connects to a store.
 func (s *sim) session(t *testing.T, at seam.StorePlace) *session {
 	t.Helper()
-	nc, err := s.c.Dial(t.Context(), at.Addr())
+	return s.sessionAt(t, at.Addr())
+}
+
+func (s *sim) sessionAt(t *testing.T, addr string) *session {
+	t.Helper()
+	nc, err := s.c.Dial(t.Context(), addr)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,14 +20,15 @@ func (s *sim) newCaller(id int) *caller {
 		dial = dialTCP
 	}
 	return &caller{
-		id: id, h: s.h, addrs: s.c.Addrs(), dial: dial, random: s.random(uint64(1000 + id)),
+		id: id, h: s.h, addrs: s.c.Addrs(), replicas: s.c.ReplicaAddrs(), dial: dial, random: s.random(uint64(1000 + id)),
+		readThere:  func() { s.reach(readAtReplica) },
 		leaderless: s.leaderless, held: func() { s.reach(heldAnswered) },
 		full: func() { s.reach(refusedFull) },
 		life: func(addr string) uint64 {
 			if addr == s.c.ProxyAddr() { // the proxy outlives the stores, and passes on what they answered
 				return 0
 			}
-			return s.lives[slices.Index(s.c.Addrs(), addr)].Load()
+			return s.lives[slices.Index(append(s.c.Addrs(), s.c.ReplicaAddrs()...), addr)%len(s.c.Addrs())].Load()
 		},
 	}
 }
@@ -47,8 +48,11 @@ type caller struct {
 	// proxied says that addrs has the proxy port alone, which redirects no client.
 	proxied bool
 
-	// readOnly makes the caller send READONLY on every connection, and read from any store.
-	readOnly bool
+	// readOnly makes the caller send READONLY on every connection, and read from any store, also from replicas, which
+	// are the stores' second addresses. readThere is called for each read that one of these answers; nil: nobody is told.
+	readOnly  bool
+	replicas  []string
+	readThere func()
 
 	// held is called when a store answers an operation that came while no store led its region; leaderless tells that.
 	// Both may be nil.
@@ -111,13 +115,16 @@ func (c *caller) doFor(k opName, key, value string, ttl time.Duration) (acknowle
 	for addr := c.led[slot]; time.Now().Before(deadline); {
 		anywhere := c.readOnly && k.reads() && redirected == 0
 		if addr == "" || anywhere || c.random.IntN(16) == 0 { // now and then it asks any store
-			addr = c.addrs[c.random.IntN(len(c.addrs))]
+			addr = c.anyStore(anywhere)
 		}
 		reply, err := c.ask(addr, o, deadline)
 		var no refusal
 		switch {
 		case err == nil:
 			c.h.done(o, reply)
+			if c.readThere != nil && slices.Contains(c.replicas, addr) {
+				c.readThere()
+			}
 			if c.led == nil {
 				c.led = map[topology.Slot]string{}
 			}
@@ -153,6 +160,15 @@ func (c *caller) doFor(k opName, key, value string, ttl time.Duration) (acknowle
 	delete(c.led, slot)
 	c.h.drop(o, why)
 	return false, nil
+}
+
+// anyStore returns the address of any store; of a replica, too, for a caller that reads there, and now and then for
+// others.
+func (c *caller) anyStore(reads bool) string {
+	if len(c.replicas) > 0 && (reads && c.random.IntN(2) == 0 || c.random.IntN(8) == 0) {
+		return c.replicas[c.random.IntN(len(c.replicas))]
+	}
+	return c.addrs[c.random.IntN(len(c.addrs))]
 }
 
 // at runs an operation once, on one store, and follows no redirection. It reports whether the store acknowledged the

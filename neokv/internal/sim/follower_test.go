@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -60,6 +61,108 @@ func TestFollowerReads(t *testing.T) {
 		if sum != 1 {
 			t.Errorf("the stores together count %d keys, want 1", sum)
 		}
+	})
+}
+
+// TestReplicaAddress reads at the stores' second addresses, which serve what the store follows and nothing that it leads.
+func TestReplicaAddress(t *testing.T) {
+	inBubble(t, seam.Hooks{}, func(t *testing.T, s *sim, _ *caller) {
+		const region = topology.RegionID(1)
+		key := "r{" + regionTags[0] + "}"
+		slot := fmt.Sprint(topology.SlotOf([]byte(key)))
+		home, _ := s.leader(region)
+		leader := s.session(t, home)
+		moved := fmt.Sprintf("MOVED %s %s", slot, home.Addr())
+		for _, at := range s.nodes {
+			replica := s.sessionAt(t, at.ReplicaAddr())
+			replica.want(moved, "GET", key)
+			replica.want("OK", "READONLY")
+			replica.want(moved, "SET", key, "v")
+			if at == home {
+				replica.want(moved, "GET", key)
+				replica.want("0", "DBSIZE")
+				replica.want("0", "CLUSTER", "COUNTKEYSINSLOT", slot)
+				continue
+			}
+			n := at.Store().Replica(region).Counters()
+			// The follower learns of a commit later than the client.
+			s.do("link %d %d one-way delay=30ms", home.ID(), at.ID())
+			before := n.FollowerReads.Load()
+			for i := range 20 {
+				value := fmt.Sprintf("%d-%02d", at.ID(), i)
+				leader.want("OK", "SET", key, value)
+				replica.want(value, "GET", key)
+			}
+			s.do("link %d %d one-way ok", home.ID(), at.ID())
+			if got := n.FollowerReads.Load() - before; got != 20 {
+				t.Errorf("store %d counts %d follower reads of 20", at.ID(), got)
+			}
+			for range 2 { // the second count may be one that is remembered
+				replica.want("1", "DBSIZE")
+			}
+			replica.want("1", "CLUSTER", "COUNTKEYSINSLOT", slot)
+			replica.want(key, "RANDOMKEY")
+			if got := replica.ask("SCAN", "0", "COUNT", "100000"); !strings.Contains(got, key) {
+				t.Errorf("SCAN = %q; want %s in it", got, key)
+			}
+			replica.want(`unexpected reply: "-READONLY You can't write against a read only replica."`, "FLUSHALL")
+			replica.want("OK", "MULTI")
+			replica.want("QUEUED", "GET", key)
+			replica.want("QUEUED", "STRLEN", key)
+			if got := replica.ask("EXEC"); !strings.Contains(got, fmt.Sprintf("%d-19", at.ID())) {
+				t.Errorf("EXEC of reads = %q", got)
+			}
+			// What a client caches only the leader may tell it.
+			replica.want("OK", "CLIENT", "TRACKING", "ON", "REDIRECT", replica.ask("CLIENT", "ID"), "OPTIN")
+			replica.want(fmt.Sprintf("%d-19", at.ID()), "GET", key)
+			replica.want("OK", "CLIENT", "CACHING", "YES")
+			replica.want(moved, "GET", key)
+			replica.want(fmt.Sprintf("%d-19", at.ID()), "GET", key)
+			replica.want("OK", "READWRITE")
+			replica.want(moved, "GET", key)
+		}
+		// Roles change under a connection.
+		other := s.others(home)[0]
+		was, is := s.sessionAt(t, home.ReplicaAddr()), s.sessionAt(t, other.ReplicaAddr())
+		was.want("OK", "READONLY")
+		is.want("OK", "READONLY")
+		leader.want("OK", "SET", key, "v")
+		is.want("v", "GET", key)
+		s.move(region, other)
+		moved = fmt.Sprintf("MOVED %s %s", slot, other.Addr())
+		is.want(moved, "GET", key)
+		was.want("v", "GET", key)
+		was.want(moved, "SET", key, "w")
+		// A stand-in is at both addresses.
+		s.do("kill %d", home.ID())
+		down := s.sessionAt(t, home.ReplicaAddr())
+		down.want("OK", "READONLY")
+		down.want(moved, "GET", key)
+		if got := down.ask("CLUSTER", "NODES"); !strings.Contains(got, "myself,slave,fail") {
+			t.Errorf("CLUSTER NODES at the address of a store that is down: %q", got)
+		}
+		down.want("CLUSTERDOWN ...", "DBSIZE")
+		s.do("restart %d", home.ID())
+	})
+}
+
+// TestReplicaCountsExpired: a walk at a follower judges expiry by the region time of the log, so that it need not ask
+// the leader.
+func TestReplicaCountsExpired(t *testing.T) {
+	k := simSettings()
+	k.Redis.ExpireInterval, k.Redis.ExpireSample = 0, 0 // only readers move the region time
+	inBubbleWith(t, k, seam.Hooks{}, func(t *testing.T, s *sim, _ *caller) {
+		key := "a{" + regionTags[0] + "}"
+		home, _ := s.leader(1)
+		leader, replica := s.session(t, home), s.sessionAt(t, s.others(home)[0].ReplicaAddr())
+		leader.want("OK", "SET", key, "v", "PX", "1000")
+		replica.want("1", "DBSIZE")
+		time.Sleep(1100 * time.Millisecond)
+		replica.want("1", "DBSIZE")
+		replica.want("OK", "READONLY")
+		replica.want("MOVED ...", "GET", key)
+		leader.want("", "GET", key)
+		replica.want("0", "DBSIZE")
 	})
 }
 

@@ -11,7 +11,7 @@ func (s *sim) client(id int, x scenario, think time.Duration) {
 	defer c.close()
 	c.readOnly = id%3 == 1
 	if x.proxy > 0 && id%x.proxy == x.proxy-1 {
-		c.proxied, c.addrs = true, []string{s.c.ProxyAddr()}
+		c.proxied, c.addrs, c.replicas = true, []string{s.c.ProxyAddr()}, nil
 	}
 	total := x.weight()
 	for n := 0; s.sleep(time.Duration(c.random.ExpFloat64() * float64(think))); n++ {

@@ -37,6 +37,7 @@ const (
 	chatUnknown       state = "a commit of a chat has an unknown outcome"
 	subscriptionEnded state = "a store ends a subscription to a shard channel, since another one leads its slot"
 	reclaimed         state = "elements of a deleted collection are reclaimed"
+	readAtReplica     state = "a follower answers a read at its store's second address"
 	compared          state = "replicas are compared while clients write"
 	servedAfterFaults state = "all regions take writes soon after faults, during a run"
 
@@ -62,7 +63,8 @@ const (
 var states = []state{
 	killedAtSync, killedInstalling, killedStarting, killedLeader, killedMajority, pausedLeader, cutLeader, clockOfLeader,
 	diskFailed, electedHung, electedPaused, electedCut, movedFull, refusedFull, refusedLog, heldAnswered, entryRefused,
-	behindLog, outcomeUnknown, chatUnknown, subscriptionEnded, reclaimed, compared, servedAfterFaults,
+	behindLog, outcomeUnknown, chatUnknown, subscriptionEnded, reclaimed, readAtReplica, compared,
+	servedAfterFaults,
 	hasSplit, hasMerged, splitCalledOff, thawed, splitReplayed, mergeReplayed, splitEndedLater, mergeEndedLater,
 	splitMissed, joined, mergeMissed, frozenCovered, killedUnborn, killedFrozen, refusedBounds,
 }
