@@ -60,6 +60,11 @@ var programs = []program{
 	{name: "bee-queue", of: "bee-queue", ports: "proxy one", works: "bee-queue.mjs"},
 	{name: "redis of Python", of: "python3-redis", ports: "one", file: "python-redis.py"},
 	{name: "its cluster client", of: "python3-redis", ports: "stores", file: "python-redis-cluster.py"},
+	{name: "go-redis at replicas", of: "github.com/redis/go-redis/v9", ports: "replicas", run: goRedisReplicas},
+	{name: "rueidis at replicas", of: "github.com/redis/rueidis", ports: "replicas", run: rueidisReplicas},
+	{name: "ioredis at replicas", of: "ioredis", ports: "replicas", file: "ioredis-replicas.mjs"},
+	{name: "node-redis at replicas", of: "redis", ports: "replicas", file: "node-redis-replicas.mjs"},
+	{name: "redis-py at replicas", of: "python3-redis", ports: "replicas", file: "python-redis-replicas.py"},
 	{name: "rq", of: "python3-rq", ports: "one", file: "python-rq.py"},
 	{name: "a reader of rq's queues", of: "python3-rq", ports: "one", works: "python-rq-reader.py"},
 	{name: "Celery", of: "python3-celery", ports: "proxy one", works: "python-celery.py"},
@@ -115,6 +120,10 @@ func (r runner) run(neokv string) error {
 			if !r.at.MatchString(port) {
 				continue
 			}
+			if port == "replicas" && neokv == "" {
+				outcome = "skipped: it counts follower_reads, which only NeoKV has"
+				break
+			}
 			does, err := r.call(p, port)
 			if err != nil {
 				outcome = fmt.Sprintf("FAILED at %s: %v", port, err)
@@ -146,7 +155,10 @@ func (r runner) call(p program, port string) (did string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.time+4*time.Minute)
 	defer cancel()
 	if !s.hurt {
-		return p.call(ctx, s)
+		if did, err = p.call(ctx, s); err == nil && port == "replicas" {
+			err = r.servers.readAtFollowers()
+		}
+		return did, err
 	}
 	f := faults{neokv: r.servers.neokv, control: r.servers.controls[port], whole: port == "one", random: r.random}
 	hurting, end := context.WithTimeout(ctx, s.time)

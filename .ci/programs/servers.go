@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,15 +18,17 @@ import (
 
 // servers are what programs run against:
 //
-//	stores  the ports of the stores of a cluster, for cluster clients
-//	proxy   the proxy port of the same cluster
-//	one     the proxy port of a cluster of one region that is never split, for programs that know nothing of clusters
+//	stores    the ports of the stores of a cluster, for cluster clients
+//	proxy     the proxy port of the same cluster
+//	one       the proxy port of a cluster of one region that is never split, for programs that know nothing of clusters
+//	replicas  the ports of the stores of a cluster with redis.follower_read, for clients that read at replicas
 //
 // Without neokv, stores is a real Redis Cluster, and proxy and one are redis-servers.
 type servers struct {
 	neokv     string
 	addrs     map[string][]string
 	controls  map[string]string // where neokv ctl reaches the cluster
+	followed  int               // reads that followers of "replicas" had served when its keys were last deleted
 	processes []*exec.Cmd
 	folder    string
 }
@@ -35,7 +38,8 @@ func start(neokv string) (*servers, error) {
 	if neokv == "" {
 		return s, s.redis()
 	}
-	for _, args := range []string{"", "--regions 1 --set region.max_bytes=0"} {
+	const one, replicas = "--regions 1 --set region.max_bytes=0", "--set redis.follower_read=true"
+	for _, args := range []string{"", one, replicas} {
 		all := append(strings.Fields("serve --mem --port 0 --proxy-port 0 --control-port 0"), strings.Fields(args)...)
 		ready, err := s.start("NEOKV_READY", neokv, all...)
 		if err != nil {
@@ -44,14 +48,19 @@ func start(neokv string) (*servers, error) {
 		proxy := regexp.MustCompile(` proxy=(\d+)`).FindStringSubmatch(ready)
 		control := regexp.MustCompile(` control=(\d+)`).FindStringSubmatch(ready)
 		stores := regexp.MustCompile(` ports=(\S+)`).FindStringSubmatch(ready)
-		if args != "" {
+		cluster := "stores"
+		switch args {
+		case one:
 			s.addrs["one"], s.controls["one"] = []string{"127.0.0.1:" + proxy[1]}, control[1]
 			continue
+		case replicas:
+			cluster = "replicas"
+		default:
+			s.addrs["proxy"], s.controls["proxy"] = []string{"127.0.0.1:" + proxy[1]}, control[1]
 		}
-		s.addrs["proxy"], s.controls["proxy"] = []string{"127.0.0.1:" + proxy[1]}, control[1]
-		s.controls["stores"] = control[1]
+		s.controls[cluster] = control[1]
 		for port := range strings.SplitSeq(stores[1], ",") {
-			s.addrs["stores"] = append(s.addrs["stores"], "127.0.0.1:"+port)
+			s.addrs[cluster] = append(s.addrs[cluster], "127.0.0.1:"+port)
 		}
 	}
 	return s, nil
@@ -120,8 +129,40 @@ func (s *servers) redis() error {
 	return nil
 }
 
+// readAtFollowers returns an error unless followers of "replicas" have served reads since its keys were deleted.
+func (s *servers) readAtFollowers() error {
+	n, err := s.followerReads()
+	if err == nil && n-s.followed < 20 {
+		err = fmt.Errorf("followers have served %d reads", n-s.followed)
+	}
+	return err
+}
+
+func (s *servers) followerReads() (sum int, err error) {
+	for _, addr := range s.addrs["replicas"] {
+		client := redis.NewClient(&redis.Options{Addr: addr})
+		defer client.Close()
+		info, err := client.Info(context.Background(), "neokv").Result()
+		if err != nil {
+			return 0, err
+		}
+		line := regexp.MustCompile(`(?m)^follower_reads:(\d+)`).FindStringSubmatch(info)
+		if line == nil {
+			return 0, errors.New("INFO neokv lacks follower_reads")
+		}
+		n, _ := strconv.Atoi(line[1])
+		sum += n
+	}
+	return sum, nil
+}
+
 // empty deletes all keys.
-func (s *servers) empty(port string) error {
+func (s *servers) empty(port string) (err error) {
+	if port == "replicas" {
+		if s.followed, err = s.followerReads(); err != nil {
+			return err
+		}
+	}
 	for _, addr := range s.addrs[port] {
 		client := redis.NewClient(&redis.Options{Addr: addr})
 		defer client.Close()
