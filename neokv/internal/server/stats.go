@@ -171,10 +171,7 @@ func (c *callCounts) stats() (out []string) {
 	return out
 }
 
-// latencyPercentiles is the parameter latency-tracking-info-percentiles. CONFIG SET cannot change it.
-const latencyPercentiles = "50 99 99.9"
-
-// latencies are the lines of INFO latencystats.
+// latencies are the lines of INFO latencystats, with the percentiles that latency-tracking-info-percentiles has.
 func (c *callCounts) latencies() (out []string) {
 	for _, x := range c.all {
 		h := x.times.Load()
