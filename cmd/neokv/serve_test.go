@@ -21,7 +21,7 @@ import (
 const patience = time.Minute
 
 var readyForm = regexp.MustCompile(
-	`^NEOKV_READY port=(\d+) ports=(\d+(?:,\d+)*) proxy=(\d+) stores=(\d+) regions=(\d+) in=\d+\.\d\ds ` +
+	`^NEOKV_READY port=(\d+) ports=(\d+(?:,\d+)*)(?: replicas=\d+(?:,\d+)*)? proxy=(\d+) stores=(\d+) regions=(\d+) in=\d+\.\d\ds ` +
 		`control=(\d+)\n$`)
 
 // serving is a `neokv serve` that runs in this process.
@@ -30,6 +30,33 @@ type serving struct {
 	stdout, stderr *output
 	interrupt      func()
 	status         chan int
+}
+
+// TestServeReplicas: with redis.follower_read the ready line and ctl status have the ports of the second addresses.
+func TestServeReplicas(t *testing.T) {
+	runtime := t.TempDir()
+	s := startServeIn(t, []string{"XDG_RUNTIME_DIR=" + runtime}, "--mem", "--port", "0", "--set", "redis.follower_read=true")
+	ports := regexp.MustCompile(` replicas=(\d+),(\d+),(\d+) `).FindStringSubmatch(s.stdout.String())
+	if ports == nil {
+		t.Fatalf("ready line %q; want the ports of three replicas in it", s.stdout)
+	}
+	status, table, _ := ctl(runtime, "status")
+	_, text, _ := ctl(runtime, "status", "--json")
+	for i, port := range ports[1:] {
+		addr := fmt.Sprintf("127.0.0.1:%s, replica %s", strings.Split(s.ready[1], ",")[i], port)
+		if status != 0 || !strings.Contains(table, addr) {
+			t.Errorf("ctl status: %d, %q; want %q in it", status, table, addr)
+		}
+		if want := `"replica_addr": "127.0.0.1:` + port; !strings.Contains(text, want) {
+			t.Errorf("ctl status --json: %q; want %q in it", text, want)
+		}
+		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + port})
+		defer client.Close()
+		if got := client.Info(t.Context(), "replication").Val(); !strings.Contains(got, "role:slave") {
+			t.Errorf("INFO replication at port %s: %q", port, got)
+		}
+	}
+	s.stop(t)
 }
 
 // startServe runs serve with the flags given until its ready line. The test ends it with stop.

@@ -247,7 +247,7 @@ func infoReplication(c *conn) []string {
 		}
 		out = lines("role", "slave", "master_host", host, "master_port", port, "master_link_status", link,
 			"master_last_io_seconds_ago", 0, "master_sync_in_progress", 0, "slave_read_repl_offset", 0,
-			"slave_repl_offset", 0, "slave_priority", 0, "slave_read_only", 1, "replica_announced", 1)
+			"slave_repl_offset", 0, "slave_priority", 100, "slave_read_only", 1, "replica_announced", 1)
 	}
 	return append(out, lines("connected_slaves", 0, "master_failover_state", "no-failover",
 		"master_replid", c.s.runID,
