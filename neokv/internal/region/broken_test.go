@@ -27,7 +27,7 @@ func longCall(random *rand.Rand) [][]byte {
 	case 4:
 		return words(fmt.Sprintf("sort {foo}m%d alpha store {foo}l%d", a, to))
 	case 5:
-		return words(fmt.Sprintf("sort {foo}l%d by {foo}c* get # get {foo}s* store {foo}l%d", a, to))
+		return words(fmt.Sprintf("sort {foo}l%d by {foo}c* limit 0 1000 get # get {foo}s* store {foo}l%d", a, to))
 	case 6:
 		return words(fmt.Sprintf("rename {foo}m%d {foo}m%d", a, to))
 	case 7:
