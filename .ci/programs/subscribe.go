@@ -133,7 +133,8 @@ func listen(ctx context.Context, s site, topics []topic, subscribers int) (strin
 func goRedisPubSub(ctx context.Context, s site) (string, error) {
 	rdb := dial(s.addrs)
 	defer rdb.Close()
-	publisher := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: s.addrs, MaxRetries: -1}) // tries nothing twice
+	// This one publishes nothing twice, as a client does by default where its connection breaks.
+	publisher := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: s.addrs, MaxRetries: -1, MaxRedirects: -1})
 	defer publisher.Close()
 	of := func(name string, subscribe func(context.Context) *redis.PubSub, publish func(string) *redis.IntCmd) topic {
 		return topic{name, func(m string) error { return publish(m).Err() },
