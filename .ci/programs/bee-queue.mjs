@@ -1,5 +1,5 @@
-// The example of bee-queue's README: a queue to which jobs are added, some for later, and two that work on them. Its name
-// is a hash tag, since its keys have to be in one slot where there are slots.
+// The example of bee-queue's README: a queue to which jobs are added, some for later, and two that work on them. Its
+// name is a hash tag, since its keys have to be in one slot where there are slots.
 import assert from "node:assert";
 import BeeQueue from "bee-queue";
 import { run, works } from "./jobs.mjs";

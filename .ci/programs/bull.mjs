@@ -1,5 +1,5 @@
-// The example of Bull's README: a queue to which jobs are added, some for later, and two that work on them. The prefix is
-// a hash tag, as Bull's documentation asks for where there are slots.
+// The example of Bull's README: a queue to which jobs are added, some for later, and two that work on them. The prefix
+// is a hash tag, as Bull's documentation asks for where there are slots.
 import assert from "node:assert";
 import { createRequire } from "node:module";
 import Queue from "bull";
@@ -33,7 +33,8 @@ for (const worker of workers) {
     return { framerate: 29.5 };
   });
 }
-const did = await run((jobId) => queue.add({ video: "http://example.com/video1.mov" }, { jobId, delay: jobId % 10 ? 0 : 500 }));
+const video = "http://example.com/video1.mov";
+const did = await run((jobId) => queue.add({ video }, { jobId, delay: jobId % 10 ? 0 : 500 }));
 
 // All come to be completed, but for those whose worker could not say so.
 for (let tries = 0; ; tries++) {

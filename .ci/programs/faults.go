@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// faults are what happens to a cluster while a program works: stores are killed and start again, regions split, merge and
-// change their leaders. neokv ctl does all of it.
+// faults are what happens to a cluster while a program works: stores are killed and start again, regions split, merge
+// and change their leaders. neokv ctl does all of it.
 type faults struct {
 	neokv   string
 	control string // the port of ctl; none if the servers are real ones, to which nothing happens
@@ -114,7 +114,8 @@ func (f *faults) next() error {
 	return nil
 }
 
-// change counts what has taken place. What ctl refuses has not: the merge of the last region, or one that comes too soon.
+// change counts what has taken place. What ctl refuses has not: the merge of the last region, or one that comes too
+// soon.
 func (f *faults) change(args ...string) error {
 	_, err := f.ctl(args...)
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && args[0] != "kill" {

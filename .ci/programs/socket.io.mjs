@@ -65,7 +65,8 @@ for (const adapter of [createAdapter, createShardedAdapter]) {
   // A cluster client publishes at any node, and on shard channels sends again later what it was redirected with.
   const sharded = adapter === createShardedAdapter && !hurt;
   const senders = [{ name: "news", to: servers[0], inOrder: !many || sharded }];
-  if (adapter === createAdapter) senders.push({ name: "emitted", to: new Emitter(await attempt(dial)), inOrder: !many });
+  if (adapter === createAdapter)
+    senders.push({ name: "emitted", to: new Emitter(await attempt(dial)), inOrder: !many });
 
   // Each client gets what was sent: nothing twice, and in order as far as that is sent. What is sent while a connection
   // to Redis is broken does not come to the other server.

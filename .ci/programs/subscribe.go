@@ -59,9 +59,9 @@ func (r *receipt) is(f func() bool) bool {
 	return f()
 }
 
-// listen publishes numbers for a while, and checks what subscribers get: nothing twice, the numbers in order, and all of
-// them unless the cluster is hurt: what comes while a connection is broken is lost, as with Redis. When the cluster is
-// well again each of them still listens.
+// listen publishes numbers for a while, and checks what subscribers get: nothing twice, the numbers in order, and all
+// of them unless the cluster is hurt: what comes while a connection is broken is lost, as with Redis. When the cluster
+// is well again each of them still listens.
 func listen(ctx context.Context, s site, topics []topic, subscribers int) (string, error) {
 	published, failed, got := 0, 0, 0
 	for _, t := range topics {
@@ -128,8 +128,8 @@ func listen(ctx context.Context, s site, topics []topic, subscribers int) (strin
 		"connection was broken", published, subscribers, failed, published*subscribers-got), nil
 }
 
-// goRedisPubSub is the example of go-redis's documentation about publish and subscribe: a channel that several listen to,
-// a pattern, and a shard channel.
+// goRedisPubSub is the example of go-redis's documentation about publish and subscribe: a channel that several listen
+// to, a pattern, and a shard channel.
 func goRedisPubSub(ctx context.Context, s site) (string, error) {
 	rdb := dial(s.addrs)
 	defer rdb.Close()
