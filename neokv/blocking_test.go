@@ -8,6 +8,7 @@ import (
 	"net"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -172,11 +173,12 @@ func TestManyWaiters(t *testing.T) {
 	}
 	t.Logf("half of them are served one by one after %v", time.Since(begin))
 	begin = time.Now()
-	command = "rpush {k}"
+	push := [][]byte{[]byte("rpush"), []byte("{k}")}
 	for i := half; i < len(all); i++ {
-		command += fmt.Sprint(" ", i)
+		push = append(push, []byte(fmt.Sprint(i)))
 	}
-	if got := boss.ask(command + " left"); got != fmt.Sprint(len(all)-half+1) {
+	boss.nc.Write(redistest.AppendCall(nil, append(push, []byte("left"))...))
+	if got := boss.get(); got != fmt.Sprint(len(all)-half+1) {
 		t.Fatal(got)
 	}
 	if got := boss.ask("lpop {k}"); got != `"left"` {
@@ -198,6 +200,111 @@ func TestManyWaiters(t *testing.T) {
 		}
 	}
 	runtime.KeepAlive(all)
+}
+
+// TestCrowdsEnd has many clients wait, for one key or for ten each, and ends that for all of them at one instant: by their
+// time-outs, by CLIENT UNBLOCK, by another leader, where they wait on, and by the end of their connections. Nobody is
+// forgotten, and nothing is left of them. The longest PING of another client meanwhile is in the log.
+func TestCrowdsEnd(t *testing.T) {
+	k := small()
+	k.Cluster.Regions = 1
+	k.Redis.MaxClients = *manyWaiters + 100
+	k.Redis.ClientMemory = 0
+	c := start(t, Config{InMemory: true, NoSockets: true, Settings: k})
+	boss, ping := dialBlocked(t, c, c.ProxyAddr()), dialBlocked(t, c, c.ProxyAddr())
+	all, ids := make([]*blockedClient, *manyWaiters), make([]string, *manyWaiters)
+	for i := range all {
+		all[i] = dialBlocked(t, c, c.ProxyAddr())
+		ids[i] = all[i].ask("client id")
+	}
+	blocked := func(n int) {
+		t.Helper()
+		waitFor(t, 2*time.Minute, fmt.Sprint(n, " blocked clients"), func() bool { return boss.blocked() == fmt.Sprint(n) })
+	}
+	during := func(what string, f func()) {
+		t.Helper()
+		over := make(chan struct{})
+		longest := time.Duration(0)
+		var pings sync.WaitGroup
+		pings.Go(func() {
+			for {
+				begin := time.Now()
+				ping.ask("ping")
+				longest = max(longest, time.Since(begin))
+				select {
+				case <-over:
+					return
+				case <-time.After(time.Millisecond):
+				}
+			}
+		})
+		begin := time.Now()
+		f()
+		close(over)
+		pings.Wait()
+		t.Logf("%s: %d clients in %v, PING %v at most", what, len(all), time.Since(begin).Round(time.Millisecond), longest)
+	}
+	at := time.Now().Add(300*time.Millisecond + time.Duration(len(all))*100*time.Microsecond)
+	during("time-outs", func() {
+		for _, x := range all {
+			x.send(fmt.Sprintf("blpop {k} %.3f", max(0.001, time.Until(at).Seconds())))
+		}
+		for i, x := range all {
+			if got := x.get(); got != "(nil)" {
+				t.Fatalf("client %d gets %s behind its time-out", i, got)
+			}
+		}
+	})
+	during("begin to wait for ten keys each", func() {
+		for i, x := range all {
+			x.send("blpop {k}" + strings.Join(strings.Split("0123456789", ""), fmt.Sprint(" {k}", i, ".")) + " 0")
+		}
+		blocked(len(all))
+	})
+	during("CLIENT UNBLOCK", func() {
+		go func() {
+			for _, id := range ids {
+				boss.send("client unblock " + id)
+			}
+		}()
+		for i := range ids {
+			if got := boss.get(); got != "1" {
+				t.Fatalf("CLIENT UNBLOCK of client %d: %s", i, got)
+			}
+		}
+		for i, x := range all {
+			if got := x.get(); got != "(nil)" {
+				t.Fatalf("client %d gets %s behind CLIENT UNBLOCK", i, got)
+			}
+		}
+	})
+	during("begin to wait for one key", func() {
+		for _, x := range all {
+			x.send("blpop {k} 0")
+		}
+		blocked(len(all))
+	})
+	during("another leader", func() {
+		leader := c.proxyTable().Regions[0].Leader
+		if _, err := c.Inject(t.Context(), fault.MustParse(fmt.Sprint("transfer 1 ", leader%3+1))); err != nil {
+			t.Fatal(err)
+		}
+		boss.ask("rpush {k} first")
+		waitFor(t, time.Minute, fmt.Sprint("one is served, and all others wait on: ", boss.blocked()), func() bool {
+			return boss.blocked() == fmt.Sprint(len(all)-1)
+		})
+	})
+	during("the end of their connections", func() {
+		for _, x := range all {
+			x.nc.Close()
+		}
+		waitFor(t, 2*time.Minute, "the end of all connections", func() bool {
+			return strings.Contains(boss.ask("info clients"), `connected_clients:2\r`)
+		})
+	})
+	if got := boss.ask("rpush {k} left"); got != "1" || boss.ask("lpop {k}") != `"left"` {
+		t.Errorf("somebody waits on: %s", got)
+	}
 }
 
 // TestUnblock: CLIENT UNBLOCK ends WAIT as it ends a blocking pop, and a change of timeout leaves both alone.

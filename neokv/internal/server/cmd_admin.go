@@ -82,7 +82,7 @@ func runWait(c *conn, args [][]byte) {
 	}
 	ended := false // by CLIENT UNBLOCK
 	defer func() {
-		c.blocked.Store(false)
+		c.block(false)
 		c.blocking.leave(ended)
 	}()
 	have := int64(0)
@@ -102,7 +102,7 @@ func runWait(c *conn, args [][]byte) {
 			return
 		}
 		c.parkTracked()
-		c.blocked.Store(true)
+		c.block(true)
 		c.blocking.enter()
 		next := now.Add(pause)
 		if until.Before(next) {

@@ -29,6 +29,7 @@ type pop struct {
 	since    time.Time // when it arrived
 	until    time.Time // when its client waits no longer
 	deadline time.Time // until when the executor looks for a leader
+	waited   bool      // it has waited at a region, so its client is told nothing where the next region is busy
 	replica  replica   // that has the present try
 	try      *region.Pending
 }
@@ -80,6 +81,10 @@ func (e *executor) tryPop() {
 			if x.try.Parked || e.popped(byRegion) {
 				return
 			}
+			if now := time.Now(); x.waited && errors.Is(x.try.Err, region.ErrDeadline) && now.Before(x.until) {
+				x.deadline = now.Add(e.knobs.LeaderlessWait) // behind very many others who have come with it
+				continue
+			}
 		case d.Action == route.Wait, d.Action == route.Moved && e.outdated(t, d):
 		default:
 			e.endPop(false, func() { e.deny(e.out, d) })
@@ -112,7 +117,7 @@ func (e *executor) resume(end ending) bool {
 	}
 	canceled := x.try.Err != nil
 	if !e.popped(end) {
-		x.deadline = time.Now().Add(e.knobs.LeaderlessWait)
+		x.deadline, x.waited = time.Now().Add(e.knobs.LeaderlessWait), true
 		e.tryPop()
 		return false
 	}
@@ -333,7 +338,7 @@ func (c *conn) park() bool {
 		return false
 	}
 	c.parkTracked()
-	c.blocked.Store(true)
+	c.block(true)
 	c.blocking.enter()
 	for _, a := range cmd.args {
 		c.waits.Add(int64(len(a) + waitBytes))
@@ -342,6 +347,17 @@ func (c *conn) park() bool {
 		c.slim()
 	}
 	return c.account()
+}
+
+// block notes whether the connection waits.
+func (c *conn) block(waits bool) {
+	switch was := c.blocked.Swap(waits); {
+	case c.trusted:
+	case waits && !was:
+		c.s.blocked.Add(1)
+	case was && !waits:
+		c.s.blocked.Add(-1)
+	}
 }
 
 // slim gives up the memory that a connection does not need while its client is blocked by the last command that it has
@@ -357,7 +373,7 @@ func (c *conn) slim() {
 
 // resume goes on with the executor's pop behind await.
 func (c *conn) resume() {
-	c.blocked.Store(false)
+	c.block(false)
 	c.rd.widen()
 	c.since = c.since.Add(time.Since(c.parked)) // the time spent waiting counts for no command
 	c.waits.Store(0)

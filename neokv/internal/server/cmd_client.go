@@ -217,6 +217,7 @@ func runClientKill(c *conn, args [][]byte) {
 			found = append(found, x)
 			if x != c {
 				delete(c.s.clients, x.id) // it is gone as soon as the reply comes
+				x.block(false)
 			}
 		}
 	}
@@ -311,7 +312,7 @@ func (c *conn) awaitUnpause(p *pause, cmd *command) bool {
 		if !c.out.flush() {
 			return false
 		}
-		c.blocked.Store(true)
+		c.block(true)
 		t := time.NewTimer(time.Until(p.until))
 		select {
 		case <-t.C:
@@ -319,7 +320,7 @@ func (c *conn) awaitUnpause(p *pause, cmd *command) bool {
 		case <-c.ctx.Done():
 		}
 		t.Stop()
-		c.blocked.Store(false)
+		c.block(false)
 		if c.ctx.Err() != nil {
 			c.closing = true
 			return false

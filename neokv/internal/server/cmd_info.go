@@ -125,20 +125,17 @@ func (c *conn) port() int {
 }
 
 func infoClients(c *conn) []string {
-	blocked, in, out := 0, int64(0), int64(0)
+	in, out := int64(0), int64(0)
 	c.s.mu.Lock()
 	n := len(c.s.clients)
 	for _, x := range c.s.clients {
-		if x.blocked.Load() {
-			blocked++
-		}
 		in = max(in, x.unread.Load()+x.room.Load())
 		out = max(out, x.out.waiting.Load()+x.out.queued.Load())
 	}
 	c.s.mu.Unlock()
 	return lines("connected_clients", n, "cluster_connections", 0, "maxclients", c.s.limits.clients.Load(),
 		"client_recent_max_input_buffer", in, "client_recent_max_output_buffer", out,
-		"blocked_clients", blocked, "tracking_clients", c.s.tracked.Counts().Clients, "clients_in_timeout_table", 0)
+		"blocked_clients", c.s.blocked.Load(), "tracking_clients", c.s.tracked.Counts().Clients, "clients_in_timeout_table", 0)
 }
 
 // heapAtStart is what was allocated on the heap when the process made its first server.

@@ -148,6 +148,7 @@ type Server struct {
 	senders  senders
 	channels channels
 	tracked  tracking.Table
+	blocked  atomic.Int64  // clients that wait
 	events   atomic.Uint32 // notify-keyspace-events, a redis.EventClass
 
 	wg sync.WaitGroup
@@ -319,6 +320,7 @@ func (s *Server) serve(c *conn, all map[uint64]*conn) {
 		return
 	}
 	c.killed.Store(true)
+	c.block(false)
 	c.hangUp()
 	c.out.drop()
 	c.release()
