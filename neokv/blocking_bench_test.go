@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -28,12 +27,13 @@ import (
 //   - served: one client waits in BLPOP, another pushes. commit-p50-us is the time from the push's commit, when the
 //     leader begins to apply its entry, until the waiter has its reply; push-p50-us the time from then until the client
 //     that pushes has its own; and sent-p50-us the time from the send of the push until the waiter has its reply.
-//   - push: LPUSH and RPOP by 50 clients, 16 at once, with 0 and with 1,000 waiters for other keys.
 //
-// A fair comparison runs them in turn:
+//   - push: LPUSH and RPOP by 50 clients, 16 at once, in rounds of 20,000 without waiters and with 1,000 for other keys,
+//     in turn: cpu-us/op, cpu-1000-us/op and their ratio are medians of the rounds.
 //
-//	go test -c -o path.test ./neokv
-//	for i in $(seq 12); do ./path.test -test.run '^$' -test.bench BenchmarkBlocking -test.benchtime 20000x; done
+//     go test -c -o path.test ./neokv
+//     ./path.test -test.run '^$' -test.bench BenchmarkBlocking/served -test.benchtime 20000x
+//     ./path.test -test.run '^$' -test.bench BenchmarkBlocking/push -test.benchtime 1000000x
 func BenchmarkBlocking(b *testing.B) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(8, runtime.GOMAXPROCS(0)))) // as in the program
 	hooks := new(seam.Hooks)
@@ -127,8 +127,17 @@ func BenchmarkBlocking(b *testing.B) {
 		}
 	})
 	leader.Store(0)
-	for _, waiters := range []int{0, 1000} {
-		b.Run(fmt.Sprintf("push/waiters=%d", waiters), func(b *testing.B) {
+	b.Run("push", func(b *testing.B) {
+		const clients, pipeline, round, many = 50, 16, 20_000, 1000
+		calls := make([]func() error, clients)
+		for i := range calls {
+			key := fmt.Sprint("push", i)
+			calls[i] = stepper(dial(key), []string{
+				strings.Repeat(request("LPUSH", key, pathText)+request("RPOP", key), pipeline/2),
+				strings.Repeat(":1\r\n$64\r\n"+pathText+"\r\n", pipeline/2),
+			})
+		}
+		push := func(waiters int) (cpu float64) {
 			var all []net.Conn
 			for i := range waiters {
 				key := fmt.Sprint("other", i)
@@ -136,48 +145,35 @@ func BenchmarkBlocking(b *testing.B) {
 				io.WriteString(all[i], request("BLPOP", key, "0"))
 			}
 			await(waiters)
-			const clients, pipeline = 50, 16
-			calls := make([]func() error, clients)
-			for i := range calls {
-				key := fmt.Sprint("push", i)
-				calls[i] = stepper(dial(key), []string{
-					strings.Repeat(request("LPUSH", key, pathText)+request("RPOP", key), pipeline/2),
-					strings.Repeat(":1\r\n$64\r\n"+pathText+"\r\n", pipeline/2),
-				})
-				if err := calls[i](); err != nil {
-					b.Fatal(err)
-				}
-			}
-			benchmarkCalls(b, c, calls, pipeline)
+			runtime.GC()
+			b.StartTimer()
+			before := pathCounts(b, c, nil)["cpu-us/op"]
+			sideBySide(b, round, pipeline, calls)
+			cpu = float64(pathCounts(b, c, nil)["cpu-us/op"]-before) / round
+			b.StopTimer()
 			for _, nc := range all {
 				nc.Close()
 			}
 			await(0)
-		})
-	}
-}
-
-// benchmarkCalls has clients call side by side. Each call counts for so many operations.
-func benchmarkCalls(b *testing.B, c *Cluster, calls []func() error, atOnce int) {
-	before := pathCounts(b, c, nil)
-	var left atomic.Int64
-	left.Store(int64(b.N))
-	b.ReportAllocs()
-	b.ResetTimer()
-	var wg sync.WaitGroup
-	for _, call := range calls {
-		wg.Go(func() {
-			for left.Add(-int64(atOnce)) > -int64(atOnce) {
-				if err := call(); err != nil {
-					b.Error(err)
-					return
-				}
+			return cpu
+		}
+		b.StopTimer()
+		push(0) // behind which the stores have settled
+		var without, with, ratios []float64
+		for n := 0; n < b.N; n += 2 * round {
+			order := []int{0, many}
+			if n/round%4 == 2 {
+				slices.Reverse(order)
 			}
-		})
-	}
-	wg.Wait()
-	b.StopTimer()
-	for unit, n := range pathCounts(b, c, nil) {
-		b.ReportMetric(float64(n-before[unit])/float64(b.N), unit)
-	}
+			cpu := map[int]float64{}
+			for _, waiters := range order {
+				cpu[waiters] = push(waiters)
+			}
+			without, with, ratios = append(without, cpu[0]), append(with, cpu[many]), append(ratios, cpu[many]/cpu[0])
+		}
+		for unit, all := range map[string][]float64{"cpu-us/op": without, "cpu-1000-us/op": with, "cpu-ratio": ratios} {
+			slices.Sort(all)
+			b.ReportMetric(all[len(all)/2], unit)
+		}
+	})
 }

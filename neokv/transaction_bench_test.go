@@ -98,7 +98,7 @@ func BenchmarkTransaction(b *testing.B) {
 		{"set", 16, func(tag string) []string { return []string{set(tag, 0), "+OK\r\n"} }},
 	} {
 		b.Run(fmt.Sprintf("%s/at-once=%d", x.name, x.atOnce), func(b *testing.B) {
-			all := make([][]func() error, clients) // each has some calls to choose from
+			all := make([]func() error, clients)
 			for i := range all {
 				at := i % len(led)
 				nc, err := net.Dial("tcp", c.Addrs()[at])
@@ -107,34 +107,27 @@ func BenchmarkTransaction(b *testing.B) {
 				}
 				defer nc.Close()
 				random := rand.New(rand.NewPCG(1, uint64(i)))
+				var calls []func() error // to choose from
 				for range 32 {
 					some := make([]string, x.atOnce)
 					for k := range some { // no two clients have a tag in common, so nobody has a rival
 						n := random.IntN(len(led[at])/clients)*clients + i
 						some[k] = led[at][n%len(led[at])]
 					}
-					all[i] = append(all[i], stepper(nc, together(some, x.steps)))
+					calls = append(calls, stepper(nc, together(some, x.steps)))
 				}
-				if err := all[i][0](); err != nil {
+				n := -1
+				all[i] = func() error {
+					n++
+					return calls[n%len(calls)]()
+				}
+				if err := all[i](); err != nil {
 					b.Fatal(err)
 				}
 			}
 			before := pathCounts(b, c, nil)
-			var left atomic.Int64
-			left.Store(int64(b.N))
 			b.ResetTimer()
-			var wg sync.WaitGroup
-			for _, calls := range all {
-				wg.Go(func() {
-					for i := 0; left.Add(-int64(x.atOnce)) > -int64(x.atOnce); i++ {
-						if err := calls[i%len(calls)](); err != nil {
-							b.Error(err)
-							return
-						}
-					}
-				})
-			}
-			wg.Wait()
+			sideBySide(b, b.N, x.atOnce, all)
 			b.StopTimer()
 			for unit, n := range pathCounts(b, c, nil) {
 				b.ReportMetric(float64(n-before[unit])/float64(b.N), unit)
@@ -175,6 +168,24 @@ func together(tags []string, steps func(tag string) []string) (out []string) {
 		}
 	}
 	return out
+}
+
+// sideBySide has clients call side by side until they have made so many operations. A call counts for atOnce.
+func sideBySide(b *testing.B, operations, atOnce int, clients []func() error) {
+	var left atomic.Int64
+	left.Store(int64(operations))
+	var wg sync.WaitGroup
+	for _, call := range clients {
+		wg.Go(func() {
+			for left.Add(-int64(atOnce)) > -int64(atOnce) {
+				if err := call(); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // stepper returns a function that sends each text when the reply before has come.
