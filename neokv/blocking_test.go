@@ -202,9 +202,9 @@ func TestManyWaiters(t *testing.T) {
 	runtime.KeepAlive(all)
 }
 
-// TestCrowdsEnd has many clients wait, for one key or for ten each, and ends that for all of them at one instant: by their
-// time-outs, by CLIENT UNBLOCK, by another leader, where they wait on, and by the end of their connections. Nobody is
-// forgotten, and nothing is left of them. The longest PING of another client meanwhile is in the log.
+// TestCrowdsEnd has many clients wait, for one key or for ten each, and ends that for all of them at one instant: by
+// their time-outs, by CLIENT UNBLOCK, by another leader, where they wait on, and by the end of their connections. Nobody
+// is forgotten, and nothing is left of them. The longest PING of another client meanwhile is in the log.
 func TestCrowdsEnd(t *testing.T) {
 	k := small()
 	k.Cluster.Regions = 1
@@ -219,7 +219,8 @@ func TestCrowdsEnd(t *testing.T) {
 	}
 	blocked := func(n int) {
 		t.Helper()
-		waitFor(t, 2*time.Minute, fmt.Sprint(n, " blocked clients"), func() bool { return boss.blocked() == fmt.Sprint(n) })
+		want := fmt.Sprint(n)
+		waitFor(t, 2*time.Minute, want+" blocked clients", func() bool { return boss.blocked() == want })
 	}
 	during := func(what string, f func()) {
 		t.Helper()

@@ -333,7 +333,9 @@ func (f *workloadFile) workload(n *yaml.Node) {
 
 // subscribers reads who gets what the mix publishes.
 func (f *workloadFile) subscribers(file, n *yaml.Node) {
-	publishes := slices.ContainsFunc(f.w.Ops, func(op Op) bool { return slices.ContainsFunc(op.steps, (*commandSpec).publishes) })
+	publishes := slices.ContainsFunc(f.w.Ops, func(op Op) bool {
+		return slices.ContainsFunc(op.steps, (*commandSpec).publishes)
+	})
 	pushes := slices.ContainsFunc(f.w.Ops, func(op Op) bool {
 		return slices.ContainsFunc(op.steps, func(c *commandSpec) bool { return c.says && !c.publishes() })
 	})

@@ -324,7 +324,8 @@ func (q *jobQueues) finish(n int, workers *sync.WaitGroup) {
 	}
 }
 
-// lateWorkers holds a push while a worker begins to wait for what it brings. The worker gets that when the push goes on.
+// lateWorkers holds a push while a worker begins to wait for what it brings. The worker gets that when the push goes
+// on.
 func lateWorkers(s *sim, random *rand.Rand) {
 	q := &jobQueues{s: s, open: map[net.Conn]bool{}}
 	boss, worker := q.client(0), q.client(1)
@@ -345,7 +346,8 @@ func lateWorkers(s *sim, random *rand.Rand) {
 			wg.Go(func() {
 				got, err := worker.call(opTime, "BLPOP", key, "1")
 				if left, there := worker.call(opTime, "LRANGE", key, "0", "-1"); there == nil && left != "" {
-					s.fail(found(forgotten, "a worker waited for a second and got %q, %v; its queue has %q", got, err, left))
+					s.fail(found(forgotten, "a worker waited for a second and got %q, %v; its queue has %q", got, err,
+						left))
 				}
 			})
 			s.sleep(20 * time.Millisecond)
