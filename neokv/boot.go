@@ -20,9 +20,9 @@ import (
 func (c *Cluster) start(ctx context.Context) error {
 	switch c.identity = c.random128(); {
 	case c.folder != nil:
-		c.identity = c.folder.cluster
+		c.identity, c.copy = c.folder.cluster, c.folder.copy
 	case c.config.From != nil:
-		c.identity = c.config.From.cluster
+		c.identity, c.copy = c.config.From.cluster, c.config.From.copy
 	}
 	c.network = c.newNetwork(c.identity)
 	c.makeNodes()
@@ -240,6 +240,7 @@ func (c *Cluster) missing() string {
 func (c *Cluster) shutdown() error {
 	close(c.closing)
 	c.inside.close()
+	c.saves.wait()
 	for _, n := range c.nodes {
 		n.release()
 	}

@@ -65,7 +65,7 @@ func (c *Cluster) survey() {
 	}
 	for _, n := range c.nodes {
 		i, err := disk.ReadStoreRecord(n.fs, n.dir)
-		if err != nil || i.Cluster != hex.EncodeToString(c.identity[:]) {
+		if err != nil || i.Cluster != hex.EncodeToString(c.identity[:]) || i.Copy != c.copy {
 			continue
 		}
 		c.boots.now = max(c.boots.now, i.Boot)
@@ -93,7 +93,7 @@ func (n *storePlace) whole() error {
 	i, err := disk.ReadStoreRecord(n.fs, n.dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && last == 0:
-		i = disk.StoreRecord{Cluster: hex.EncodeToString(n.cluster[:]), Store: uint16(n.id)}
+		i = disk.StoreRecord{Cluster: hex.EncodeToString(n.cluster[:]), Copy: n.c.copy, Store: uint16(n.id)}
 	case errors.Is(err, fs.ErrNotExist):
 		if _, dir := n.fs.Stat(n.dir); dir != nil {
 			return fmt.Errorf("its folder %s is missing", n.dir)
@@ -104,6 +104,9 @@ func (n *storePlace) whole() error {
 	case i.Cluster != hex.EncodeToString(n.cluster[:]) || i.Store != uint16(n.id):
 		return fmt.Errorf("folder %s belongs to store %d of cluster %s, not to store %d of cluster %x",
 			n.dir, i.Store, i.Cluster, n.id, n.cluster)
+	case i.Copy != n.c.copy:
+		return fmt.Errorf("folder %s is of another copy of the cluster, made by a backup: a store has promised more since, "+
+			"or less; only a backup as a whole takes the place of a cluster", n.dir)
 	case i.Boot < last:
 		return fmt.Errorf("folder %s is too old: it is as of start %d of the cluster, and what start %d left is needed",
 			n.dir, i.Boot, last)

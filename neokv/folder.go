@@ -30,6 +30,9 @@ import (
 //	UNSYNCED        there while a cluster runs with engine.wal_sync none: its data may be torn
 //	store-N/        the files of store N
 //	journal-0, -1   what the stores have written to their logs, and not synced there yet
+//	backups/        what BGSAVE and SAVE have made: see save.go
+//	backup-links/   while a backup is made: see backup.go
+//	UNFINISHED      there while the folder itself is made, as a backup
 //
 // With engine.wal_dir the write-ahead logs are in another folder, named after the cluster's id:
 //
@@ -41,6 +44,7 @@ type folder struct {
 	dir       string
 	temporary bool
 	cluster   [16]byte
+	copy      string // see disk.StoreRecord.Copy
 	shape     settings.ClusterKnobs
 	lock      io.Closer
 	unsynced  bool
@@ -56,6 +60,7 @@ type folder struct {
 type folderRecord struct {
 	Format   int    `json:"format"` // keys.FormatVersion
 	Cluster  string `json:"cluster"`
+	Copy     string `json:"copy,omitempty"` // see disk.StoreRecord
 	Stores   int    `json:"stores"`
 	Replicas int    `json:"replicas"`
 	Regions  int    `json:"regions"`
@@ -107,6 +112,9 @@ func openFolder(
 	if err := f.checkClean(discard); err != nil {
 		return f, err
 	}
+	if err := f.checkFinished(); err != nil {
+		return f, err
+	}
 	if wal := s.Engine.WALDir; wal != "" {
 		if s.Engine.WALDir, err = filepath.Abs(wal); err != nil {
 			return f, err
@@ -119,6 +127,9 @@ func openFolder(
 		err = f.create(asked, s, identity())
 	default:
 		err = f.take(have, asked, s.Engine.WALDir)
+	}
+	if err == nil {
+		err = f.sweepBackups()
 	}
 	if err == nil && s.Engine.WALSync == "none" { // last: a folder that was refused must not stay marked
 		f.unsynced = true
@@ -152,6 +163,33 @@ func insist[T any](get func() (T, error), held func(error) bool) (T, error) {
 			return got, err
 		}
 	}
+}
+
+// checkFinished refuses a folder that is half a backup.
+func (f *folder) checkFinished() error {
+	_, err := f.fs.Stat(filepath.Join(f.dir, unfinishedName))
+	if err == nil {
+		return fmt.Errorf("folder %s is a backup that did not end: remove it, and make another one", f.dir)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// sweepBackups removes what the end of the process has left of a backup.
+func (f *folder) sweepBackups() error {
+	left := f.links()
+	names, err := f.fs.List(f.backups())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, name := range names {
+		if strings.HasSuffix(name, unfinished) {
+			left = append(left, filepath.Join(f.backups(), name))
+		}
+	}
+	return removeAll(f.fs, left)
 }
 
 // checkClean refuses a folder that was not closed cleanly under engine.wal_sync none, or empties it if discard is set.
@@ -262,7 +300,7 @@ func (f *folder) take(r *folderRecord, asked settings.ClusterKnobs, walDir strin
 	if have.Sum = 0; disk.Checksum(have) != r.Sum {
 		return fmt.Errorf("%s: damaged: its checksum does not fit", filepath.Join(f.dir, recordName))
 	}
-	f.boot, f.boots, f.journaled = r.Boot, r.Boots, r.Journal
+	f.boot, f.boots, f.journaled, f.copy = r.Boot, r.Boots, r.Journal, r.Copy
 	return f.takeLogs(walDir)
 }
 
@@ -326,7 +364,7 @@ func (f *folder) journal() string {
 // write writes the folder's record.
 func (f *folder) write() error {
 	r := folderRecord{
-		Format: keys.FormatVersion, Cluster: hex.EncodeToString(f.cluster[:]),
+		Format: keys.FormatVersion, Cluster: hex.EncodeToString(f.cluster[:]), Copy: f.copy,
 		Stores: f.shape.Stores, Replicas: f.shape.Replicas, Regions: f.shape.Regions, WALDir: f.walDir,
 		Boot: f.boot, Boots: f.boots, Journal: f.journaled,
 	}

@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"neokv.dev/neokv/fault"
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/seam"
+	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
 )
 
@@ -19,10 +23,92 @@ import (
 // from it, also at the same time. It shares its bytes with them and with the cluster that it was taken of.
 type Image struct {
 	cluster  [16]byte
+	copy     string // see disk.StoreRecord.Copy
 	settings settings.Settings
 	advanced time.Duration
 	dirs     []string // the folder of each store on its disk
 	disks    []*disk.FS
+}
+
+// OpenImage reads a folder that Cluster.Backup has made, or that a cluster has closed, into memory. The image needs the
+// folder no more. Its settings are the default ones, with the shape of the folder.
+func OpenImage(dir string) (*Image, error) { return openImage(vfs.Default, dir) }
+
+func openImage(fsys vfs.FS, dir string) (image *Image, err error) {
+	defer func() {
+		if err != nil {
+			image, err = nil, fmt.Errorf("image: %w", err)
+		}
+	}()
+	r, err := readRecord(fsys, dir)
+	switch {
+	case err != nil:
+		return nil, err
+	case r == nil:
+		return nil, fmt.Errorf("folder %s has no %s", dir, recordName)
+	case r.WALDir != "":
+		return nil, fmt.Errorf("folder %s has its write-ahead logs in %s: back the cluster up", dir, r.WALDir)
+	}
+	lock, err := fsys.Lock(fsys.PathJoin(dir, lockName))
+	if err != nil {
+		return nil, fmt.Errorf("folder %s is in use: %w", dir, err)
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	f := &folder{fs: fsys, dir: dir}
+	if err := errors.Join(f.checkFinished(), f.checkClean(false), f.take(r, settings.ClusterKnobs{}, "")); err != nil {
+		return nil, err
+	}
+	if f.journaled != 0 {
+		return nil, fmt.Errorf("folder %s was not closed cleanly: start and stop it once", dir)
+	}
+	image = &Image{cluster: f.cluster, copy: f.copy, settings: settings.Default()}
+	image.settings.Cluster = f.shape
+	for i := range f.shape.Stores {
+		name := topology.StoreID(i + 1).RaftAddress()
+		to := disk.Mem()
+		if err := copyFolder(fsys, fsys.PathJoin(dir, name), to, "/"+name); err != nil {
+			return nil, err
+		}
+		image.disks, image.dirs = append(image.disks, to), append(image.dirs, "/"+name)
+	}
+	return image, nil
+}
+
+// copyFolder copies a folder, with all in it, from one file system to another.
+func copyFolder(from vfs.FS, dir string, to vfs.FS, as string) error {
+	names, err := from.List(dir)
+	if err == nil {
+		err = to.MkdirAll(as, 0o755)
+	}
+	for _, name := range names {
+		if err != nil {
+			return err
+		}
+		name, as := from.PathJoin(dir, name), to.PathJoin(as, name)
+		var info vfs.FileInfo
+		if info, err = from.Stat(name); err != nil {
+			return err
+		}
+		if info.IsDir() {
+			err = copyFolder(from, name, to, as)
+		} else {
+			err = copyFile(from, name, to, as)
+		}
+	}
+	return err
+}
+
+func copyFile(from vfs.FS, name string, to vfs.FS, as string) error {
+	r, err := from.Open(name)
+	if err != nil {
+		return err
+	}
+	w, err := to.Create(as, vfs.WriteCategoryUnspecified)
+	if err == nil {
+		_, err = io.Copy(w, r)
+		err = errors.Join(err, w.Close())
+	}
+	return errors.Join(err, r.Close())
 }
 
 // Settings returns the settings of the cluster of which the image was taken.
@@ -36,7 +122,7 @@ func (c *Cluster) Snapshot(ctx context.Context) (image *Image, err error) {
 	case ctx == nil:
 		return nil, ErrNilContext
 	case c.folder != nil:
-		return nil, errors.New("snapshot: the cluster is not in memory; copy its folder while it is closed")
+		return nil, errors.New("snapshot: the cluster is not in memory; Backup copies it to a folder, which OpenImage reads")
 	case c.hooks.JournalBytes != nil:
 		return nil, errors.New("snapshot: the stores share a journal")
 	}
@@ -49,7 +135,7 @@ func (c *Cluster) Snapshot(ctx context.Context) (image *Image, err error) {
 			}
 		}
 		wg.Wait()
-		image = &Image{cluster: c.identity, settings: c.settings, advanced: time.Duration(c.advanced.Load())}
+		image = &Image{cluster: c.identity, copy: c.copy, settings: c.settings, advanced: time.Duration(c.advanced.Load())}
 		disks := make([]*disk.FS, len(c.nodes))
 		for i, n := range c.nodes {
 			disks[i], image.dirs = n.FS(), append(image.dirs, n.dir)

@@ -80,6 +80,7 @@ type Cluster struct {
 	network  *transport.Network
 	nodes    []*storePlace
 	identity [16]byte
+	copy     string    // see disk.StoreRecord.Copy
 	initial  *meta.Map // the map of a new cluster
 	announce *announce.Rules
 	boots    boots
@@ -110,6 +111,7 @@ type Cluster struct {
 	dead     bool          // all stores were killed, and the journal with them; only a change uses it
 
 	faults clusterFaults
+	saves  saves
 
 	randMu sync.Mutex
 	rand   *rand.Rand

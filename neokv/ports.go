@@ -39,6 +39,9 @@ func (p *storePort) Replica(id topology.StoreID, r topology.RegionID) *region.Re
 
 func (p *storePort) Info() []server.Section { return p.n.info(p.Store) }
 
+func (p *storePort) Save() (func(context.Context) error, error) { return p.n.c.save() }
+func (p *storePort) SaveState() server.SaveState                { return p.n.c.saveState() }
+
 // Settle settles this store alone.
 func (p *storePort) Settle(ctx context.Context) error {
 	return errors.Join(p.AwaitReplicas(ctx), p.Store.Settle(ctx))
@@ -122,6 +125,8 @@ func (p *proxyPort) SetActiveExpire(on bool) { p.c.setActiveExpire(on) }
 
 // TakeOver is not asked of the proxy port, which has no CLUSTER. A stand-in's store is down.
 func (p *proxyPort) TakeOver(context.Context) error { return errors.New("the store is down") }
+func (p *proxyPort) Save() (func(context.Context) error, error) { return p.c.save() }
+func (p *proxyPort) SaveState() server.SaveState                { return p.c.saveState() }
 
 func (p *proxyPort) Settle(ctx context.Context) error { return p.c.settle(ctx) }
 

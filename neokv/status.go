@@ -16,6 +16,7 @@ type ClusterStatus struct {
 	Faults  []fault.Fault  `json:"faults"` // those in force, as text
 	// Impaired says what is worse than it should be, though every store runs and every region is served.
 	Impaired []string `json:"impaired,omitempty"`
+	Backup   string   `json:"backup,omitempty"` // how far the one is that is being made
 }
 
 // StoreStatus is the state of one store.
@@ -94,7 +95,7 @@ func (c *Cluster) Status() ClusterStatus {
 		}
 		s.Regions = append(s.Regions, region)
 	}
-	s.Impaired = c.impaired()
+	s.Impaired, s.Backup = c.impaired(), c.backupText()
 	return s
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -20,6 +21,7 @@ import (
 	"neokv.dev/neokv"
 	"neokv.dev/neokv/admin"
 	"neokv.dev/neokv/fault"
+	"neokv.dev/neokv/settings"
 	"neokv.dev/results"
 )
 
@@ -27,9 +29,9 @@ func ctlCommand(p process) *cobra.Command {
 	var f ctlFlags
 	c := &cobra.Command{
 		Use:   "ctl",
-		Short: "See the state of a running cluster, split and merge its regions, and hurt it on purpose",
-		Long: `See the state of a running cluster, split and merge its regions, and hurt it on purpose: kill stores, cut
-links, make disks fail, move leaders.
+		Short: "See the state of a running cluster, back it up, split and merge its regions, and hurt it on purpose",
+		Long: `See the state of a running cluster, back it up, split and merge its regions, and hurt it on purpose: kill
+stores, cut links, make disks fail, move leaders.
 
 A neokv serve listens for this on its control port, on loopback. Without --control, ctl takes the only cluster that
 this user runs.
@@ -43,7 +45,8 @@ resume, restart, mend, or heal, which ends all.`,
   neokv ctl disk 3 hang
   neokv ctl heal
   neokv ctl split 3 5000
-  neokv ctl merge 3`,
+  neokv ctl merge 3
+  neokv ctl backup copy`,
 		Args: verbsOnly,
 		RunE: wantVerb,
 	}
@@ -59,6 +62,7 @@ resume, restart, mend, or heal, which ends all.`,
 				}
 				return err
 			}))
+	c.AddCommand(ctlBackup(p, &f))
 	for _, v := range fault.Verbs() {
 		c.AddCommand(ctlDo(p, &f, v))
 	}
@@ -174,6 +178,74 @@ func ctlStatus(p process, f *ctlFlags) *cobra.Command {
 	c.Flags().StringVar(&format, "format", format, "`format`: table or json")
 	c.Flags().BoolVar(&asJSON, "json", false, "the same as --format json")
 	return c
+}
+
+func ctlBackup(p process, f *ctlFlags) *cobra.Command {
+	asJSON := false
+	c := &cobra.Command{
+		Use: "backup DIR", Short: "Copy the cluster, as of one instant, to a new folder",
+		Long: `Copy the cluster, as of one instant, to a new folder, or an empty one. Clients go on writing.
+
+"neokv serve --dir DIR" starts from the copy, "neokv inspect DIR" checks it. On the disk of the data folder the copy
+shares the tables with it, and takes space for them only once the cluster has dropped them. A cluster in memory is
+written to the disk. Ctrl-C gives the backup up, and removes what there is of it.`,
+		Args: wantArgs(1, 1, "DIR"),
+		RunE: func(c *cobra.Command, args []string) error {
+			dir, err := filepath.Abs(args[0])
+			if err != nil {
+				return err
+			}
+			port, err := f.port(c.Context(), p)
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithCancel(c.Context())
+			told := make(chan struct{})
+			go func() {
+				defer close(told)
+				tellBackup(ctx, p, port)
+			}()
+			made, err := port.Backup(c.Context(), dir)
+			cancel()
+			<-told
+			switch {
+			case errors.As(err, new(admin.InvalidError)):
+				return &usageError{"ctl: " + err.Error()}
+			case err != nil:
+				return err
+			case asJSON:
+				return results.PrintJSON(p.stdout, made)
+			}
+			if made.Swept != "" {
+				fmt.Fprintf(p.stdout, "%s was left by a backup that did not end; it is removed\n", made.Swept)
+			}
+			for _, id := range made.Down {
+				fmt.Fprintf(p.stdout, "store %d did not run: the backup has what its disk had\n", id)
+			}
+			fmt.Fprintf(p.stdout, "%s: the cluster as of %s: %d files, %s, %s of them copied, in %s; writes waited %s\n",
+				made.Dir, made.Time.Format("15:04:05.000"), made.Files, settings.Bytes(made.Bytes).About(), settings.Bytes(made.Copied).About(),
+				made.Took.Round(time.Millisecond), made.Pause.Round(10*time.Microsecond))
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON")
+	return c
+}
+
+// tellBackup tells once a second how far a backup is.
+func tellBackup(ctx context.Context, p process, port *admin.Announcement) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if status, err := port.Status(ctx); err == nil && status.Backup != "" {
+			fmt.Fprintln(p.stderr, status.Backup)
+		}
+	}
 }
 
 func printFaults(w io.Writer, faults []fault.Fault) {

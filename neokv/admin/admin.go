@@ -5,6 +5,8 @@
 //	GET  /v1/status   the state of the cluster, as JSON: neokv.ClusterStatus
 //	POST /v1/do       carries out the fault whose text is the body; as JSON: Done; 400 if the text is wrong or names what
 //	                  the cluster does not have, 409 if it cannot be done
+//	POST /v1/backup   backs the cluster up to the folder, an absolute path, that is the body; as JSON: neokv.Backup; 409 if
+//	                  that fails. It is given up if the request is
 package admin
 
 import (
@@ -17,6 +19,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -90,6 +93,22 @@ func Handler(c *neokv.Cluster, token string) http.Handler {
 			answer(w, http.StatusOK, Done{c.Status(), outcome})
 		}
 	})
+	mux.HandleFunc("POST /v1/backup", func(w http.ResponseWriter, r *http.Request) {
+		dir, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+		if err == nil && !filepath.IsAbs(string(dir)) {
+			err = fmt.Errorf("%q: want an absolute path", dir)
+		}
+		if err != nil {
+			refuse(w, http.StatusBadRequest, err)
+			return
+		}
+		made, err := c.Backup(r.Context(), string(dir))
+		if err != nil {
+			refuse(w, http.StatusConflict, err)
+			return
+		}
+		answer(w, http.StatusOK, made)
+	})
 	want := []byte("Bearer " + token)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if subtle.ConstantTimeCompare([]byte(r.Header.Get("Authorization")), want) != 1 {
@@ -134,6 +153,11 @@ func (a *Announcement) Status(ctx context.Context) (s neokv.ClusterStatus, err e
 // names.
 func (a *Announcement) Inject(ctx context.Context, f fault.Fault) (d Done, err error) {
 	return d, a.ask(ctx, http.MethodPost, "/v1/do", f.String(), &d)
+}
+
+// Backup has the cluster back itself up to a folder, an absolute path. If ctx ends, the cluster gives that up.
+func (a *Announcement) Backup(ctx context.Context, dir string) (b neokv.Backup, err error) {
+	return b, a.ask(ctx, http.MethodPost, "/v1/backup", dir, &b)
 }
 
 func (a *Announcement) ask(ctx context.Context, method, path, body string, into any) error {

@@ -51,6 +51,17 @@ func (b Bytes) String() string {
 	panic("unreachable: every size is a multiple of one byte")
 }
 
+// About prints the size rounded, for people: 64MiB, 1.5GiB, 300B.
+func (b Bytes) About() string {
+	for _, u := range units {
+		if b >= u.size && u.size > 1 {
+			text := strconv.FormatFloat(float64(b)/float64(u.size), 'f', 1, 64)
+			return strings.TrimSuffix(text, ".0") + u.name
+		}
+	}
+	return strconv.FormatInt(int64(b), 10) + "B"
+}
+
 // MarshalText writes the size as String does.
 func (b Bytes) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
 

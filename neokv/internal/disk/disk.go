@@ -42,6 +42,7 @@ type FS struct {
 	failed atomic.Pointer[error]   // set when failing
 	fenced atomic.Pointer[overlay] // set when fenced
 
+	still     sync.RWMutex // read-locked while the base changes; Catch locks it
 	onFence   atomic.Pointer[func(error)]
 	hooks     [hookCount]atomic.Pointer[func(int64)]
 	drive     atomic.Pointer[drive] // nil while the disk is good
@@ -71,6 +72,13 @@ func OS() *FS {
 	f := newFS(vfs.Default, nil)
 	f.unsynced = &unsynced{files: make(map[string]*extent)}
 	f.usages = &usages{folders: make(map[string]*usage)}
+	return f
+}
+
+// ReadOnly returns the machine's disk as it is: what is written stays in memory, in an overlay. Failed returns why.
+func ReadOnly() *FS {
+	f := OS()
+	f.Fence(errors.New("disk: read only"))
 	return f
 }
 
@@ -284,7 +292,8 @@ const (
 	OpMkdir  FileOp = "mkdir"
 )
 
-// change runs an operation on the names of the base. If the file system is fenced already, or because do has failed,
+// change runs an operation on the names of the base, and notes what has become of them in f.unsynced, with do: Catch must
+// not see the one without the other. If the file system is fenced already, or because do has failed,
 // change returns the overlay, and the caller runs the operation there.
 func (f *FS) change(op FileOp, name string, do func() error) (*overlay, error) {
 	if over := f.fenced.Load(); over != nil {
@@ -295,6 +304,8 @@ func (f *FS) change(op FileOp, name string, do func() error) (*overlay, error) {
 		if err := f.refused(op, 0); err != nil {
 			return err
 		}
+		f.still.RLock()
+		defer f.still.RUnlock()
 		return do()
 	})
 	if err == nil || isAnswer(op, err) {
@@ -321,8 +332,11 @@ func isAnswer(op FileOp, err error) bool {
 // Create is part of vfs.FS.
 func (f *FS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	var file vfs.File
+	var extent *extent
 	over, err := f.change(OpCreate, name, func() (err error) {
-		file, err = f.base.Create(name, category)
+		if file, err = f.base.Create(name, category); err == nil {
+			extent = f.unsynced.created(name)
+		}
 		return err
 	})
 	if over != nil {
@@ -332,7 +346,7 @@ func (f *FS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, erro
 		return nil, err
 	}
 	x := f.opened(file, name, true)
-	x.extent = f.unsynced.created(name)
+	x.extent = extent
 	x.prefix = f.prefixes.created(name, f.PathBase(name))
 	x.log = f.log(file, name)
 	f.madeFile(name)
@@ -342,9 +356,17 @@ func (f *FS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, erro
 // OpenReadWrite is part of vfs.FS.
 func (f *FS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
 	var file vfs.File
+	var extent *extent
 	over, err := f.change(OpCreate, name, func() (err error) {
-		file, err = f.base.OpenReadWrite(name, category, opts...)
-		return err
+		if file, err = f.base.OpenReadWrite(name, category, opts...); err != nil || f.unsynced == nil {
+			return err
+		}
+		info, err := file.Stat()
+		if err != nil {
+			return errors.Join(err, file.Close())
+		}
+		extent = f.unsynced.opened(name, info.Size())
+		return nil
 	})
 	if over != nil {
 		return over.openReadWrite(name)
@@ -354,19 +376,14 @@ func (f *FS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...
 	}
 	x := f.opened(file, name, true)
 	f.prefixes.removed(name) // it may be written over
-	if f.unsynced != nil {
-		info, err := file.Stat()
-		if err != nil {
-			return nil, errors.Join(err, file.Close())
-		}
-		x.extent = f.unsynced.opened(name, info.Size())
-	}
+	x.extent = extent
 	return x, nil
 }
 
 // ReuseForWrite is part of vfs.FS. In memory the old file is removed and a new one made.
 func (f *FS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	var file vfs.File
+	var extent *extent
 	renamed := false
 	if over := f.unlist(oldname); over != nil {
 		return over.reuseForWrite(oldname, newname)
@@ -374,11 +391,13 @@ func (f *FS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCatego
 	over, err := f.change(OpCreate, newname, func() (err error) {
 		if renamed {
 			file, err = f.base.OpenReadWrite(newname, category)
-			return err
-		}
-		if file, err = f.base.ReuseForWrite(oldname, newname, category); short(err) {
+		} else if file, err = f.base.ReuseForWrite(oldname, newname, category); short(err) {
 			_, gone := f.base.Stat(oldname) // it may have been renamed, and not opened
 			renamed = errors.Is(gone, os.ErrNotExist)
+		}
+		if err == nil {
+			f.unsynced.removed(oldname)
+			extent = f.unsynced.created(newname)
 		}
 		return err
 	})
@@ -390,8 +409,7 @@ func (f *FS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCatego
 	}
 	f.forget(oldname)
 	x := f.opened(file, newname, true)
-	f.unsynced.removed(oldname)
-	x.extent = f.unsynced.created(newname)
+	x.extent = extent
 	f.prefixes.removed(oldname)
 	x.prefix = f.prefixes.created(newname, f.PathBase(newname))
 	x.log = f.log(file, newname)
@@ -443,12 +461,15 @@ func (f *FS) OpenDir(name string) (vfs.File, error) {
 
 // Link is part of vfs.FS.
 func (f *FS) Link(oldname, newname string) error {
-	over, err := f.change(OpLink, newname, func() error { return f.base.Link(oldname, newname) })
+	over, err := f.change(OpLink, newname, func() error {
+		err := f.base.Link(oldname, newname)
+		if err == nil {
+			f.unsynced.entered(newname)
+		}
+		return err
+	})
 	if over != nil {
 		return over.link(oldname, newname)
-	}
-	if err == nil {
-		f.unsynced.entered(newname)
 	}
 	return err
 }
@@ -483,12 +504,17 @@ func (f *FS) RemoveAll(name string) error {
 
 // Rename is part of vfs.FS.
 func (f *FS) Rename(oldname, newname string) error {
-	over, err := f.change(OpRename, newname, func() error { return f.base.Rename(oldname, newname) })
+	over, err := f.change(OpRename, newname, func() error {
+		err := f.base.Rename(oldname, newname)
+		if err == nil {
+			f.unsynced.renamed(oldname, newname)
+		}
+		return err
+	})
 	if over != nil {
 		return over.rename(oldname, newname)
 	}
 	if err == nil {
-		f.unsynced.renamed(oldname, newname)
 		f.prefixes.removed(oldname)
 		f.prefixes.removed(newname)
 	}

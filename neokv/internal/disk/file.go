@@ -71,7 +71,11 @@ func (x *file) WriteAt(p []byte, off int64) (int, error) {
 func (x *file) pass(p []byte, off int64, write func([]byte) (int, error)) (n int, err error) {
 	x.fs.busy(len(p))
 	x.fs.retried(func() error {
-		if n, err = x.put(p, write); n > 0 {
+		x.fs.still.RLock()
+		n, err = x.put(p, write)
+		x.fs.unsynced.wrote(x.extent, off+int64(n))
+		x.fs.still.RUnlock()
+		if n > 0 {
 			return nil // another write would put the same bytes twice
 		}
 		return err
@@ -85,7 +89,6 @@ func (x *file) pass(p []byte, off int64, write func([]byte) (int, error)) (n int
 	if x.log != nil {
 		x.log.wrote(off, p[:n])
 	}
-	x.fs.unsynced.wrote(x.extent, off+int64(n))
 	x.fs.prefixes.wrote(x.prefix, p[:n])
 	if err != nil && x.writable {
 		x.fs.fail(fmt.Errorf("%s %s: %w", OpWrite, x.name, err))

@@ -3,7 +3,6 @@ package disk
 import (
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"maps"
 	"strings"
@@ -36,7 +35,7 @@ type summed struct {
 // add adds the next bytes.
 func (s *summed) add(p []byte) {
 	s.length += int64(len(p))
-	s.sum = crc32.Update(s.sum, castagnoli, p)
+	s.sum = Sum(s.sum, p)
 }
 
 // created notes a new, empty file. It returns its prefix, or nil if Pebble itself finds all damage in such a file.

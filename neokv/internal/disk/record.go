@@ -22,7 +22,10 @@ const StoreRecordName = "store.json"
 // nothing names the manifest but a marker that may be old, too. All other files Pebble finds missing by itself.
 type StoreRecord struct {
 	Cluster string `json:"cluster"` // its id, hex
-	Store   uint16 `json:"store"`
+	// Copy names the backup in which this folder was made, hex; empty in a folder that is the original. A backup has what
+	// a store had promised at some time, and the start numbers of that time tell nobody that it has promised more since.
+	Copy  string `json:"copy,omitempty"`
+	Store uint16 `json:"store"`
 	// Boot is the last boot of the cluster in which the store has taken part: a start of the process, counted from 1.
 	Boot uint64 `json:"boot"`
 	// Boots has the same of each store, as this one knows it. Boots only grow, so none of these numbers is ever too large.
@@ -54,6 +57,9 @@ func (p Places) lists(dir, base string) bool {
 	return dir == p.Logs && strings.HasSuffix(base, ".log") || dir == p.Engine && strings.HasPrefix(base, "MANIFEST-")
 }
 
+// Sum goes on with the CRC-32C of a file, 0 at first, by its next bytes.
+func Sum(sum uint32, next []byte) uint32 { return crc32.Update(sum, castagnoli, next) }
+
 // Checksum returns the CRC-32C of a value as JSON. A record of a folder has one of itself, so that no flipped bit is
 // taken for another number.
 func Checksum(v any) uint32 {
@@ -79,6 +85,17 @@ func ReadStoreRecord(fs vfs.FS, dir string) (i StoreRecord, err error) {
 		return StoreRecord{}, fmt.Errorf("%s: damaged: its checksum does not fit", path)
 	}
 	return i, nil
+}
+
+// WriteStoreRecord writes the record of a store that nobody uses, with its checksum.
+func WriteStoreRecord(fs vfs.FS, dir string, r StoreRecord) error {
+	r.Sum = 0
+	r.Sum = Checksum(r)
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return WriteFile(fs, dir, StoreRecordName, append(text, '\n'))
 }
 
 // Missing returns an error that names a listed file which is not there.
@@ -163,7 +180,7 @@ func (f *FS) writeRecordWithout(left string) error {
 		return err
 	}
 	now := v.now
-	now.Files, now.Sum = nil, 0
+	now.Files = nil
 	for _, name := range slices.Sorted(maps.Keys(v.files)) {
 		if name == left {
 			continue
@@ -171,11 +188,7 @@ func (f *FS) writeRecordWithout(left string) error {
 		synced := f.prefixes.of(f.PathJoin(v.at.of(name), name))
 		now.Files = append(now.Files, ListedFile{Name: name, Bytes: synced.length, Sum: synced.sum})
 	}
-	now.Sum = Checksum(now)
-	text, err := json.MarshalIndent(now, "", "  ")
-	if err == nil {
-		err = WriteFile(f, v.at.Store, StoreRecordName, append(text, '\n'))
-	}
+	err := WriteStoreRecord(f, v.at.Store, now)
 	if err == nil {
 		err = f.Failed() // then nothing of it may have reached the disk
 	}

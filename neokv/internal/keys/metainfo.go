@@ -35,7 +35,7 @@ const (
 
 // FormatVersion is the format of all that is stored: of the data folder and of each store in it. It rises with every
 // change of stored bytes, or of what they mean. A program reads no other.
-const FormatVersion = 14
+const FormatVersion = 15
 
 // The format byte of each record of meta_info that this package writes.
 const (

@@ -24,6 +24,7 @@ const (
 	FlagMayReplicate // it may write, or send to others, in a row that does not say so; COMMAND INFO has no name for it
 	FlagPubsub
 	FlagNoAsyncLoading
+	FlagNoMulti // it is refused between MULTI and EXEC
 )
 
 // flagNames has the order in which COMMAND INFO lists the flags.
@@ -48,6 +49,7 @@ var flagNames = []struct {
 	{FlagMovableKeys, "movablekeys"},
 	{FlagAllowBusy, "allow_busy"},
 	{FlagSkipSlowLog, "skip_slowlog"},
+	{FlagNoMulti, "no_multi"},
 }
 
 // categoryNames has the order in which COMMAND INFO lists the ACL categories.

@@ -19,7 +19,7 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file has the commands about the server and its data as a whole: WAIT, ROLE, LASTSAVE, NEOKV, DEBUG, LOLWUT
+// This file has the commands about the server and its data as a whole: WAIT, ROLE, NEOKV, DEBUG, LOLWUT
 // and TIME.
 
 const errDebug = "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", " +
@@ -390,9 +390,6 @@ func runRole(c *conn, args [][]byte) {
 	c.out.Int(0)
 	c.out.Array(0)
 }
-
-// runLastSave answers as a Redis that has not saved since its start: NeoKV never writes a snapshot of all data.
-func runLastSave(c *conn, args [][]byte) { c.out.Int(c.s.started.Unix()) }
 
 const (
 	lolwutColumns = 64

@@ -159,6 +159,8 @@ var everywhere = []string{
 	"nope '" + strings.Repeat("x", 200) + "' y\r\n",
 	// What introspection says where there is nothing to say, and what is wrong with its calls.
 	"CONFIG REWRITE\r\n", "ROLE\r\nROLE x\r\n", "LASTSAVE x\r\n",
+	"SAVE x\r\nBGSAVE x\r\nBGSAVE SCHEDULE x\r\nMULTI\r\nSAVE\r\nEXEC\r\n" +
+		"EVAL \"return redis.call('save')\" 0\r\nEVAL \"return redis.call('bgsave')\" 0\r\n",
 	"CLIENT TRACKINGINFO\r\nCLIENT TRACKINGINFO x\r\nCLIENT GETREDIR\r\nCLIENT GETREDIR x\r\n",
 	"HELLO 3\r\nCLIENT TRACKING\r\nCLIENT TRACKING x\r\nCLIENT TRACKING on x\r\nCLIENT TRACKING on redirect\r\n" +
 		"CLIENT TRACKINGINFO\r\nCLIENT GETREDIR\r\nCLIENT TRACKING off\r\nCLIENT TRACKING off optin\r\n" +
@@ -182,7 +184,7 @@ var everywhere = []string{
 		"latency|doctor latency|reset latency|histogram latency|help\r\n",
 	"COMMAND INFO multi exec discard watch unwatch\r\nCOMMAND GETKEYS watch a b\r\nCOMMAND GETKEYS multi\r\n" +
 		"COMMAND GETKEYSANDFLAGS watch a b\r\n",
-	"COMMAND INFO monitor role lastsave client|tracking client|trackinginfo client|getredir client|caching " +
+	"COMMAND INFO monitor role lastsave save bgsave client|tracking client|trackinginfo client|getredir client|caching " +
 		"command|getkeysandflags\r\n",
 	"CONFIG GET slowlog-max*\r\nCONFIG GET slowlog-log*\r\nCONFIG GET latency-monitor*\r\n" +
 		"CONFIG GET latency-tracking\r\nCONFIG GET latency-tracking-*\r\nCONFIG SET slowlog-log-slower-than x\r\n" +

@@ -65,6 +65,11 @@ type Node interface {
 	Settle(ctx context.Context) error
 	// TakeOver makes the node's store lead the regions that it follows, and returns when it does.
 	TakeOver(ctx context.Context) error
+	// Save begins a backup of the cluster in its data folder. wait returns when it is whole, or has failed. The error
+	// is ErrSaving while another backup is made.
+	Save() (wait func(context.Context) error, err error)
+	// SaveState says which backups there were.
+	SaveState() SaveState
 	// Scripts are the scripts that were loaded here.
 	Scripts() *lua.Scripts
 	// LoadScript loads a script. It stays, or is there as long as there is room.

@@ -89,6 +89,8 @@ func (n *fakeNode) Failed() error {
 	return n.failed()
 }
 
+func (n *fakeNode) Save() (func(context.Context) error, error) { return nil, errors.New("no folder") }
+
 func (n *fakeNode) Info() []Section { return n.info }
 
 func (n *fakeNode) Replicated(ctx context.Context, r topology.RegionID, index uint64) int {
@@ -111,6 +113,7 @@ func (n *fakeNode) FindScript(string) *lua.Script       { return nil }
 func (n *fakeNode) LogScript(int, string)               {}
 func (n *fakeNode) FlushScripts()                       { n.scripts.Flush() }
 func (n *fakeNode) SetActiveExpire(bool)                {}
+func (n *fakeNode) SaveState() SaveState                { return SaveState{} }
 func (n *fakeNode) Settle(context.Context) error        { return n.settled }
 func (n *fakeNode) TakeOver(context.Context) error      { return nil }
 

@@ -96,6 +96,7 @@ type Step struct {
 const (
 	errAbortedBy = "EXECABORT Transaction discarded because of: "
 	errMonitor   = "ERR Replica can't interact with the keyspace" // for Redis a monitor is a kind of replica
+	errNoMulti   = "ERR Command not allowed inside a transaction"
 	errListens   = "ERR Can't execute '%s': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
 )
 
@@ -114,6 +115,8 @@ func (s *Session) Step(c *Command, password bool) Step {
 		return s.refuse(c, fmt.Sprintf(errListens, c.Row.FullName()))
 	case s.state&monitor != 0 && c.Row.Flags&(redis.FlagWrite|redis.FlagReadonly|redis.FlagMayReplicate) != 0:
 		return s.refuse(c, errMonitor)
+	case inside && c.Row.Flags&redis.FlagNoMulti != 0:
+		return s.refuse(c, errNoMulti)
 	}
 	switch c.Row.FullName() {
 	case "multi", "watch", "discard", "quit", "reset":

@@ -39,6 +39,14 @@ func (s *Store) Counters() Counters {
 	}
 }
 
+// Commands returns how many writing commands the store has proposed.
+func (s *Store) Commands() (n int64) {
+	for _, c := range s.counters.list() {
+		n += int64(c.Commands.Load())
+	}
+	return n
+}
+
 // Leaseless returns the regions that this store leads and reads without a lease, as long as the present terms last.
 func (s *Store) Leaseless() (all []topology.RegionID) {
 	for id, r := range *s.replicas.Load() {

@@ -96,8 +96,7 @@ func (s *Store) rooms() (all []room) {
 			continue
 		}
 		if free, total, ok := s.o.FS.Free(dir); ok {
-			small := min(keptOfSmall, total/3>>20<<20)
-			r := room{free: free, kept: min(int64(k.DiskReserve), max(total/8, small))}
+			r := room{free: free, kept: Reserve(k, total)}
 			if dir == s.o.Dir && free < 4*(r.kept+int64(k.MemtableSize)) { // else it is not worth asking
 				r.flush = s.engine.Unflushed()
 				if total < math.MaxInt64 {
@@ -112,6 +111,11 @@ func (s *Store) rooms() (all []room) {
 		}
 	}
 	return all
+}
+
+// Reserve returns how many bytes of a disk engine.disk_reserve keeps.
+func Reserve(k *settings.EngineKnobs, total int64) int64 {
+	return min(int64(k.DiskReserve), max(total/8, min(keptOfSmall, total/3>>20<<20)))
 }
 
 // Full returns why the store takes no more writes, "" while it does.

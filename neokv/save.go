@@ -1,0 +1,195 @@
+package neokv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"neokv.dev/neokv/counters"
+	"neokv.dev/neokv/internal/server"
+	"neokv.dev/neokv/settings"
+)
+
+// BGSAVE and SAVE make a backup in the folder backups of the data folder, named after the time, in UTC. The two newest
+// stay: an older one goes when the new one is whole.
+
+const (
+	backupsName = "backups"
+	keptBackups = 2
+)
+
+// backupName is how the folder of a backup in backups is named.
+var backupName = regexp.MustCompile(`^\d{8}-\d{6}\.\d{3}$`)
+
+// backups is the folder of the backups that BGSAVE and SAVE make.
+func (f *folder) backups() string { return filepath.Join(f.dir, backupsName) }
+
+// saves are the backups of a cluster. One is made at a time.
+type saves struct {
+	mu   sync.Mutex
+	now  *saving // nil if none is made
+	last server.SaveState
+	base int64 // what writes counted at the last one
+}
+
+// saving is a backup that is being made.
+type saving struct {
+	dir           string
+	own           bool // BGSAVE or SAVE makes it, into the data folder
+	begun         time.Time
+	writes        int64        // as counted when it began
+	copied, total atomic.Int64 // bytes; total is 0 until it is known
+	ended         chan struct{}
+	err           error // set before ended is closed
+}
+
+// begin begins a backup into a folder. The caller ends it.
+func (s *saves) begin(c *Cluster, dir string, own bool) (*saving, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-c.closing:
+		return nil, ErrClosed
+	default:
+	}
+	if s.now != nil {
+		return nil, fmt.Errorf("%w, to %s", ErrBackup, s.now.dir)
+	}
+	s.now = &saving{dir: dir, own: own, begun: time.Now(), writes: c.writes(), ended: make(chan struct{})}
+	return s.now, nil
+}
+
+func (s *saves) end(x *saving, b Backup, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.now = nil
+	if x.own {
+		s.last.Failed, s.last.Took = err != nil, time.Since(x.begun)
+	}
+	if err == nil {
+		s.last.Time, s.base = b.Time, x.writes
+		s.last.Count++
+	}
+	x.err = err
+	close(x.ended)
+}
+
+// wait returns when no backup is made. The cluster is closing, so none begins any more.
+func (s *saves) wait() {
+	s.mu.Lock()
+	x := s.now
+	s.mu.Unlock()
+	if x != nil {
+		<-x.ended
+	}
+}
+
+// saveState is what INFO and LASTSAVE say.
+func (c *Cluster) saveState() server.SaveState {
+	c.saves.mu.Lock()
+	defer c.saves.mu.Unlock()
+	state := c.saves.last
+	state.Changes = max(0, c.writes()-c.saves.base)
+	if x := c.saves.now; x != nil {
+		state.Since = x.begun
+	}
+	return state
+}
+
+// backupText says how far the backup under way is, "" if there is none.
+func (c *Cluster) backupText() string {
+	c.saves.mu.Lock()
+	x := c.saves.now
+	c.saves.mu.Unlock()
+	if x == nil {
+		return ""
+	}
+	return fmt.Sprintf("a backup to %s is under way: %s of %s copied in %s", x.dir,
+		settings.Bytes(x.copied.Load()).About(), settings.Bytes(x.total.Load()).About(),
+		time.Since(x.begun).Round(100*time.Millisecond))
+}
+
+// save begins a backup in the data folder, and returns what waits for its end.
+func (c *Cluster) save() (wait func(context.Context) error, err error) {
+	const instead = "; neokv ctl backup DIR copies it to another folder"
+	switch {
+	case c.folder == nil:
+		return nil, errors.New("the cluster is in memory" + instead)
+	case c.folder.temporary:
+		return nil, errors.New("the data folder is temporary" + instead)
+	}
+	for s := range c.running() {
+		if why := s.Full(); why != "" {
+			return nil, fmt.Errorf("store %d: %s", s.ID(), why)
+		}
+	}
+	x, err := c.saves.begin(c, filepath.Join(c.folder.backups(), time.Now().UTC().Format("20060102-150405.000")), true)
+	if errors.Is(err, ErrBackup) {
+		err = server.ErrSaving
+	}
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		if _, err := c.backup(context.Background(), x, vfs.Default); err == nil {
+			if err := c.folder.dropBackups(); err != nil {
+				c.event(EventCluster, "older backups: %v", err)
+			}
+		}
+	}()
+	return func(ctx context.Context) error {
+		select {
+		case <-x.ended:
+			return x.err
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}, nil
+}
+
+// dropBackups removes all backups but the newest.
+func (f *folder) dropBackups() error {
+	names, err := f.fs.List(f.backups())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return !backupName.MatchString(name) })
+	slices.Sort(names)
+	for _, name := range names[:max(0, len(names)-keptBackups)] {
+		path := filepath.Join(f.backups(), name)
+		if err == nil {
+			err = f.fs.Rename(path, path+unfinished) // so that the next start goes on with it
+		}
+		if err == nil {
+			err = f.fs.RemoveAll(path + unfinished)
+		}
+	}
+	return err
+}
+
+// writes is how many writing commands the stores have proposed since Start.
+func (c *Cluster) writes() (n int64) {
+	for _, p := range c.nodes {
+		p.countMu.Lock()
+		if p.past != nil {
+			n += p.past[proposedCommands]
+		}
+		if s := p.store.Load(); s != nil {
+			n += s.Commands()
+		}
+		p.countMu.Unlock()
+	}
+	return n
+}
+
+// proposedCommands is the place of a counter in counters.All.
+var proposedCommands = slices.IndexFunc(counters.All, func(l counters.Line) bool { return l.Name == "raft_commands" })
