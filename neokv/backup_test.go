@@ -304,6 +304,13 @@ func TestBackupRefused(t *testing.T) {
 	}
 	refused(filepath.Join(base, "data", "store-1", "copy"), "is in the data folder")
 	refused(filepath.Join(full, "mine", "copy"), "not a directory")
+	unsynced := small()
+	unsynced.Engine.WALSync = "none"
+	torn := start(t, Config{Stores: 1, Regions: 1, InMemory: true, NoSockets: true, Settings: unsynced})
+	if _, err := torn.Backup(t.Context(), filepath.Join(base, "torn")); err == nil ||
+		!strings.Contains(err.Error(), "engine.wal_sync is none") {
+		t.Errorf("a backup of files that need not have what is acknowledged: %v", err)
+	}
 
 	// A second one at the same time; then the first one is given up.
 	ctx, cancel := context.WithCancel(t.Context())
@@ -449,7 +456,8 @@ func TestSave(t *testing.T) {
 	if got := info("rdb_changes_since_last_save"); got != "0" {
 		t.Errorf("rdb_changes_since_last_save is %s after SAVE", got)
 	}
-	if now := info("rdb_last_save_time"); now < last || info("rdb_last_bgsave_status") != "ok" || info("rdb_saves") != "1" {
+	if now := info("rdb_last_save_time"); now < last || info("rdb_last_bgsave_status") != "ok" ||
+		info("rdb_saves") != "1" {
 		t.Errorf("rdb_last_save_time was %s, is %s", last, now)
 	}
 	if v, err := c.Do(t.Context(), "LASTSAVE"); err != nil || fmt.Sprint(v) != info("rdb_last_save_time") {
@@ -470,7 +478,8 @@ func TestSave(t *testing.T) {
 			}
 		}
 	}
-	for end := time.Now().Add(time.Minute); len(backups()) != 3 && time.Now().Before(end); { // the oldest goes afterwards
+	// The oldest goes afterwards.
+	for end := time.Now().Add(time.Minute); len(backups()) != 3 && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
 	now := backups()

@@ -105,8 +105,8 @@ func (n *storePlace) whole() error {
 		return fmt.Errorf("folder %s belongs to store %d of cluster %s, not to store %d of cluster %x",
 			n.dir, i.Store, i.Cluster, n.id, n.cluster)
 	case i.Copy != n.c.copy:
-		return fmt.Errorf("folder %s is of another copy of the cluster, made by a backup: a store has promised more since, "+
-			"or less; only a backup as a whole takes the place of a cluster", n.dir)
+		return fmt.Errorf("folder %s is of another copy of the cluster, made by a backup: a store has promised more "+
+			"since, or less; only a backup as a whole takes the place of a cluster", n.dir)
 	case i.Boot < last:
 		return fmt.Errorf("folder %s is too old: it is as of start %d of the cluster, and what start %d left is needed",
 			n.dir, i.Boot, last)

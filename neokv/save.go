@@ -61,6 +61,10 @@ func (s *saves) begin(c *Cluster, dir string, own bool) (*saving, error) {
 		return nil, ErrClosed
 	default:
 	}
+	if c.settings.Engine.WALSync != "always" {
+		return nil, fmt.Errorf("engine.wal_sync is %s: the files need not have what is acknowledged, so no copy of them "+
+			"is whole; with always there are backups", c.settings.Engine.WALSync)
+	}
 	if s.now != nil {
 		return nil, fmt.Errorf("%w, to %s", ErrBackup, s.now.dir)
 	}

@@ -253,3 +253,54 @@ func writeSome(t *testing.T, c *Cluster) {
 		client.Set(t.Context(), fmt.Sprint("filling", i), strings.Repeat("x", 64<<10), 0)
 	}
 }
+
+// TestBackupToAFullDisk backs a cluster up to disks that have no room for it, or not beside the reserve. Nothing is
+// left there, and the cluster goes on.
+func TestBackupToAFullDisk(t *testing.T) {
+	base := t.TempDir()
+	other := filepath.Join(base, "other")
+	if err := os.Mkdir(other, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	smallDisk(t, other, 48<<20, 0)
+	for _, reserve := range []settings.Bytes{0, 16 << 20} {
+		s := small()
+		s.Engine.DiskReserve = reserve
+		c := start(t, Config{Stores: 3, Regions: 3, Dir: filepath.Join(base, fmt.Sprint("data", reserve)), NoSockets: true,
+			Settings: s})
+		for i := range 20 {
+			if _, err := c.Do(t.Context(), "SET", fmt.Sprint("k", i), randomText(64<<10)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		filler := fillDisk(t, other, 1<<20)
+		want := "its disk has"
+		if _, err := c.Backup(t.Context(), filepath.Join(other, "copy")); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("reserve %v: a backup to a full disk: %v; want %q", reserve, err, want)
+		}
+		if entries, err := os.ReadDir(other); err != nil || len(entries) != 1 {
+			t.Errorf("reserve %v: %v is left, %v", reserve, entries, err)
+		}
+		without(t, filler)
+		b, err := c.Backup(t.Context(), filepath.Join(other, "copy"))
+		if err != nil || b.Copied != b.Bytes {
+			t.Errorf("reserve %v: with room: %+v, %v", reserve, b, err)
+		}
+		if x, err := Inspect(t.Context(), b.Dir, 0); err != nil || len(x.Wrong) > 0 {
+			t.Errorf("reserve %v: %v, %v", reserve, x.Wrong, err)
+		}
+		if err := os.RemoveAll(b.Dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// randomText returns bytes that no compression makes less.
+func randomText(n int) string {
+	text := make([]byte, n)
+	random := rand.New(rand.NewPCG(3, 4))
+	for i := range text {
+		text[i] = byte(random.Uint32())
+	}
+	return string(text)
+}

@@ -222,9 +222,10 @@ written to the disk. Ctrl-C gives the backup up, and removes what there is of it
 			for _, id := range made.Down {
 				fmt.Fprintf(p.stdout, "store %d did not run: the backup has what its disk had\n", id)
 			}
-			fmt.Fprintf(p.stdout, "%s: the cluster as of %s: %d files, %s, %s of them copied, in %s; writes waited %s\n",
-				made.Dir, made.Time.Format("15:04:05.000"), made.Files, settings.Bytes(made.Bytes).About(), settings.Bytes(made.Copied).About(),
-				made.Took.Round(time.Millisecond), made.Pause.Round(10*time.Microsecond))
+			fmt.Fprintf(p.stdout,
+				"%s: the cluster as of %s: %d files, %s, %s of them copied, in %s; writes waited %s\n",
+				made.Dir, made.Time.Format("15:04:05.000"), made.Files, settings.Bytes(made.Bytes).About(),
+				settings.Bytes(made.Copied).About(), made.Took.Round(time.Millisecond), made.Pause.Round(10*time.Microsecond))
 			return nil
 		},
 	}

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -71,7 +73,42 @@ func TestCtl(t *testing.T) {
 			t.Errorf("ctl %s: %d, stdout %q, stderr %q; want %d and %q", c.args, status, stdout, stderr, c.status, c.out)
 		}
 	}
-	_, stdout, _ := ctl(runtime, "status", "--format", "json")
+	// A cluster in memory, backed up to the disk and looked at there.
+	copied := filepath.Join(t.TempDir(), "copy")
+	if status, stdout, stderr := ctl(runtime, "backup", copied); status != 0 ||
+		!strings.HasPrefix(stdout, copied+": the cluster as of ") {
+		t.Errorf("backup: %d, %q, %q", status, stdout, stderr)
+	}
+	if status, _, stderr := ctl(runtime, "backup", copied); status != 1 ||
+		stderr != "neokv: backup: folder "+copied+" is not empty\n" {
+		t.Errorf("backup to the same folder: %d, %q", status, stderr)
+	}
+	status, stdout, stderr := ctl(runtime, "backup", copied+"2", "--json")
+	var made neokv.Backup
+	if err := json.Unmarshal([]byte(stdout), &made); status != 0 || err != nil ||
+		made.Dir != copied+"2" || made.Bytes == 0 {
+		t.Errorf("backup --json: %d, %q, %q: %v", status, stdout, stderr, err)
+	}
+	looked := neokvRun(t, nil, "inspect", copied)
+	if looked.status != 0 || !strings.Contains(looked.stdout, "data folder, made as a backup") ||
+		!strings.HasSuffix(looked.stdout, "\nnothing is wrong\n") {
+		t.Errorf("inspect: %+v", looked)
+	}
+	if err := os.Remove(filepath.Join(copied, "store-2", "store.json")); err != nil {
+		t.Fatal(err)
+	}
+	looked = neokvRun(t, nil, "inspect", copied, "--json")
+	var found neokv.Inspection
+	if err := json.Unmarshal([]byte(looked.stdout), &found); looked.status != statusBroken || err != nil ||
+		len(found.Wrong) != 1 || found.Wrong[0].Store != 2 ||
+		looked.stderr != "neokv: inspect: 1 wrong in "+copied+"\n" {
+		t.Errorf("inspect of a damaged folder: %+v, %v", looked, err)
+	}
+	if looked = neokvRun(t, nil, "inspect", t.TempDir()); looked.status != statusFailed {
+		t.Errorf("inspect of no data folder: %+v", looked)
+	}
+
+	_, stdout, _ = ctl(runtime, "status", "--format", "json")
 	var told neokv.ClusterStatus
 	if err := json.Unmarshal([]byte(stdout), &told); err != nil || len(told.Stores) != 3 {
 		t.Errorf("status --format json: %q, %v", stdout, err)

@@ -106,7 +106,7 @@ func run(ctx context.Context, p process, args []string) (status int) {
 	}
 	root.AddCommand(serveCommand(p), benchCommand(p), abCommand(p), compareCommand(p), checkCommand(p),
 		resultsCommand(p), tuneCommand(p), tortureCommand(p), reportCommand(p), historyCommand(p),
-		redisBenchmarkCommand(p), profilesCommand(p), workloadsCommand(p), ctlCommand(p), waitCommand(p),
+		redisBenchmarkCommand(p), profilesCommand(p), workloadsCommand(p), ctlCommand(p), inspectCommand(p), waitCommand(p),
 		versionCommand(p))
 	completeFlags(root)
 	root.SetFlagErrorFunc(flagError)

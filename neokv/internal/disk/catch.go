@@ -34,9 +34,10 @@ type Caught struct {
 // patience is how long Catch waits for the disks to take what is being written.
 const patience = time.Second
 
-// Catch notes what several stores have in their folders, all as of one instant: what the end of the process would leave.
-// It needs no space but for names, since it links files. The stores go on; pause is how long they could not write. Who
-// has read a file may remove its link. No store may be killed or started until the files that are not Fixed are read.
+// Catch notes what several stores have in their folders, all as of one instant: what the end of the process would
+// leave. It needs no space but for names, since it links files. The stores go on; pause is how long they could not
+// write. Who has read a file may remove its link. No store may be killed or started until the files that are not Fixed
+// are read.
 func Catch(ctx context.Context, folders []CatchFolder) (files [][]Caught, pause time.Duration, err error) {
 	files = make([][]Caught, len(folders))
 	stores := make([]*FS, len(folders))

@@ -190,6 +190,35 @@ func DropJournal(o JournalOptions) error {
 	return errors.Join(err, SyncDir(o.FS, o.Dir))
 }
 
+// ReplayJournal completes the stores' logs as OpenJournal does, and leaves the journal as it is. Without segments it does
+// nothing.
+func ReplayJournal(o JournalOptions) (err error) {
+	o.defaults()
+	j := new(Journal)
+	for i := range j.segments {
+		file, openErr := o.FS.Open(o.segment(i))
+		if errors.Is(openErr, os.ErrNotExist) && o.Needed == 0 {
+			continue
+		}
+		if openErr != nil {
+			return fmt.Errorf("journal in %s: it may have the last writes of all stores: %w", o.Dir, openErr)
+		}
+		defer file.Close()
+		s := &j.segments[i]
+		s.file = file
+		if err := s.measure(); err != nil {
+			return fmt.Errorf("%s: %w", o.segment(i), err)
+		}
+		if s.boot < o.Needed {
+			return fmt.Errorf("%s is of boot %d of the cluster, and the last one was %d", o.segment(i), s.boot, o.Needed)
+		}
+	}
+	if err := replay(j.each, &o); err != nil {
+		return fmt.Errorf("journal in %s: %w", o.Dir, err)
+	}
+	return nil
+}
+
 // recoverJournal opens the segments, writes what they hold to the logs and empties them.
 func recoverJournal(o JournalOptions) (*Journal, error) {
 	j := &Journal{bytes: o.Bytes, boot: o.Boot, group: min(o.Bytes/8, groupBytes), stores: make(map[uint16]*FS),

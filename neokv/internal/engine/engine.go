@@ -21,6 +21,9 @@ type Options struct {
 	// WALDir is the folder of the write-ahead log; empty means Dir. It must be the same each time that the database is
 	// opened.
 	WALDir string
+	// ReadOnly opens a database to be read alone: nothing is flushed or compacted. FS takes what is written besides, such
+	// as locks, and must not let it reach the disk.
+	ReadOnly bool
 	// MustExist makes Open fail if there is no database in Dir.
 	MustExist bool
 	FS        vfs.FS

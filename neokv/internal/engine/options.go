@@ -105,6 +105,7 @@ func pebbleOptions(o Options, share Share, ev *events) *pebble.Options {
 	opts := &pebble.Options{
 		FS:                 o.FS,
 		WALDir:             o.WALDir,
+		ReadOnly:           o.ReadOnly,
 		ErrorIfNotExists:   o.MustExist,
 		Comparer:           comparer,
 		FormatMajorVersion: pebble.FormatNewest, // the default is the oldest

@@ -113,6 +113,16 @@ func (l *Log) Check(region topology.RegionID, id topology.ReplicaID) error {
 	return nil
 }
 
+// Last returns the index at which the log of a replica ends, that of its last snapshot if it has no entries behind that.
+func (l *Log) Last(region topology.RegionID) (uint64, error) {
+	r, err := l.lock(uint64(region))
+	if err != nil {
+		return 0, fmt.Errorf("raft log: %w", err)
+	}
+	defer r.mu.Unlock()
+	return max(r.last, r.snapshot), nil
+}
+
 // checkApplied returns an error if the log lacks entries that the replica has applied, or if the replica lacks what the
 // log no longer has. The log is saved before anything of it is applied, and data is synced before the log is cut.
 func (l *Log) checkApplied(r *replica) error {
