@@ -168,7 +168,7 @@ func insist[T any](get func() (T, error), held func(error) bool) (T, error) {
 // checkFinished refuses a folder that is half a backup.
 func (f *folder) checkFinished() error {
 	_, err := f.fs.Stat(filepath.Join(f.dir, unfinishedName))
-	if err == nil {
+	if err == nil || strings.HasSuffix(f.dir, unfinished) { // the name is there before the mark
 		return fmt.Errorf("folder %s is a backup that did not end: remove it, and make another one", f.dir)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
