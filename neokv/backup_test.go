@@ -375,6 +375,37 @@ func TestBackupRefused(t *testing.T) {
 	}
 }
 
+// TestBackupOfAnAilingCluster backs up a cluster whose links are cut, of which a disk hangs, and of which most stores are
+// dead. Each backup has what was acknowledged.
+func TestBackupOfAnAilingCluster(t *testing.T) {
+	base := t.TempDir()
+	c := start(t, Config{Stores: 3, Regions: 3, Dir: filepath.Join(base, "data"), NoSockets: true})
+	fillKeys(t, c, 20)
+	for i, x := range []struct {
+		faults []string
+		down   []int
+	}{
+		{[]string{"partition 1 2,3"}, []int{}},
+		{[]string{"heal", "disk 3 hang"}, []int{}},
+		{[]string{"heal", "kill 1,2"}, []int{1, 2}},
+		{[]string{"kill 3"}, []int{1, 2, 3}},
+	} {
+		do(t, c, x.faults...)
+		b, err := c.Backup(t.Context(), filepath.Join(base, fmt.Sprint("copy", i)))
+		if err != nil || !slices.Equal(b.Down, x.down) {
+			t.Fatalf("%v: %+v, %v; want %v down", x.faults, b, err, x.down)
+		}
+		image, err := OpenImage(b.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := holds(t, start(t, Config{From: image, NoSockets: true}), 20); got != 20 {
+			t.Errorf("%v: %d of 20 keys", x.faults, got)
+		}
+	}
+	do(t, c, "heal")
+}
+
 // TestCopiesDoNotMix puts a store's folder of a backup in the place of the cluster's own, which the store's later
 // promises are not in, and the other way round.
 func TestCopiesDoNotMix(t *testing.T) {

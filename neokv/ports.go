@@ -124,7 +124,7 @@ func (p *proxyPort) Info() []server.Section  { return p.c.info() }
 func (p *proxyPort) SetActiveExpire(on bool) { p.c.setActiveExpire(on) }
 
 // TakeOver is not asked of the proxy port, which has no CLUSTER. A stand-in's store is down.
-func (p *proxyPort) TakeOver(context.Context) error { return errors.New("the store is down") }
+func (p *proxyPort) TakeOver(context.Context) error             { return errors.New("the store is down") }
 func (p *proxyPort) Save() (func(context.Context) error, error) { return p.c.save() }
 func (p *proxyPort) SaveState() server.SaveState                { return p.c.saveState() }
 

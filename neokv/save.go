@@ -143,13 +143,13 @@ func (c *Cluster) save() (wait func(context.Context) error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	go func() {
+	c.wg.Go(func() {
 		if _, err := c.backup(context.Background(), x, vfs.Default); err == nil {
 			if err := c.folder.dropBackups(); err != nil {
 				c.event(EventCluster, "older backups: %v", err)
 			}
 		}
-	}()
+	})
 	return func(ctx context.Context) error {
 		select {
 		case <-x.ended:

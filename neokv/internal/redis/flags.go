@@ -46,10 +46,10 @@ var flagNames = []struct {
 	{FlagNoAuth, "no_auth"},
 	{FlagNoMandatoryKeys, "no_mandatory_keys"},
 	{FlagNoAsyncLoading, "no_async_loading"},
+	{FlagNoMulti, "no_multi"},
 	{FlagMovableKeys, "movablekeys"},
 	{FlagAllowBusy, "allow_busy"},
 	{FlagSkipSlowLog, "skip_slowlog"},
-	{FlagNoMulti, "no_multi"},
 }
 
 // categoryNames has the order in which COMMAND INFO lists the ACL categories.
