@@ -13,7 +13,7 @@ import (
 // is asked.
 
 // ErrSaving is the error of Node.Save while a backup is made.
-var ErrSaving = errors.New("Background save already in progress") // as Redis writes it
+var ErrSaving = errors.New("a backup is under way already")
 
 // SaveState says which backups of the cluster there were.
 type SaveState struct {
@@ -75,6 +75,10 @@ func runSave(c *conn, _ [][]byte) {
 }
 
 func (c *conn) saveFailed(err error) {
+	if errors.Is(err, ErrSaving) {
+		c.out.Error("ERR Background save already in progress")
+		return
+	}
 	c.out.Error("ERR " + strings.ReplaceAll(err.Error(), "\n", "; "))
 }
 

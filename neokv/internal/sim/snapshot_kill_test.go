@@ -106,14 +106,22 @@ func (s *sim) killCatchingUp(
 	}
 	boot := received()
 	keep := []int{0, 50, 100}[k%3]
+	var writing sync.WaitGroup
 	if sender {
+		s.do("link %d %d delay=5ms", victim.ID(), receiver.ID()) // snapshots take a while
 		s.do("restart %d", receiver.ID())
+		writing.Go(func() { // which makes the sender sync
+			for i := range 3 * simRegions {
+				c.do(set, s.key('r', i%simRegions), fmt.Sprint("sent-", i))
+			}
+		})
 		s.do("kill %d keep=%d%% sync=%d", victim.ID(), keep, k)
 	} else {
 		s.do("restart %d keep=%d%% sync=%d", receiver.ID(), keep, k)
 	}
+	before := received()
 	if sprung = s.stats.States[killedAtSync] > 0; sprung {
-		if received() < boot+simRegions {
+		if before < boot+simRegions {
 			early = 1
 		}
 		stages(victim.FS(), victim.Dir(), found)
@@ -126,7 +134,10 @@ func (s *sim) killCatchingUp(
 			victim.Move(fs, elsewhere)
 		}
 	}
-	before := received()
+	writing.Wait()
+	if sender {
+		s.do("link %d %d ok", victim.ID(), receiver.ID())
+	}
 	s.do("restart %d", victim.ID())
 	s.compareReplicas()
 	installed = received() - before
