@@ -1,4 +1,4 @@
-//go:build redisserver
+//go:build redisserver && linux
 
 package neokv
 
