@@ -174,8 +174,7 @@ func TestHelp(t *testing.T) {
 func TestProfiles(t *testing.T) {
 	for _, args := range []string{"profiles", "profiles list"} {
 		got := neokvRun(t, nil, strings.Fields(args)...)
-		if got.status != statusDone || !strings.HasPrefix(got.stdout, "default    Take it ") ||
-			!strings.Contains(got.stdout, "\nsmall      Take it ") {
+		if got.status != statusDone || !regexp.MustCompile(`(?s)^default +Take it .*\nsmall +Take it `).MatchString(got.stdout) {
 			t.Errorf("neokv %s: status %d, stdout\n%s", args, got.status, got.stdout)
 		}
 	}
