@@ -221,13 +221,12 @@ func runWith(cluster *neokv.Cluster, child *exec.Cmd, signals <-chan os.Signal) 
 	ended := make(chan error, 1)
 	go func() { ended <- child.Wait() }()
 	var noStore error
-	var last os.Signal
-	var lastAt time.Time
+	sent := make(map[os.Signal]time.Time)
 	for {
 		select {
 		case s := <-signals:
-			if again := s == last && time.Since(lastAt) < sameSignal; !again {
-				last, lastAt = s, time.Now()
+			if time.Since(sent[s]) >= sameSignal { // the same one to our group may come late, even behind another
+				sent[s] = time.Now()
 				send(s)
 			}
 		case <-cluster.Failed(): // an event has told of it
