@@ -180,6 +180,14 @@ func TestEffectsAreRedis(t *testing.T) {
 		}
 		return rest
 	}
+	untold := func() (rest []string) {
+		for _, x := range events {
+			if seenEvents[x.name] == 0 && x.name != "" && x.name != "expired" && !testing.Short() {
+				rest = append(rest, x.name)
+			}
+		}
+		return rest
+	}
 	// pop makes a blocking pop, which may wait for 100 ms at the redis-server if there is nothing.
 	pop := func(name string) []string {
 		list := []string{"{t}list1", "{t}list2", "{t}nobody"}[g.IntN(3)]
@@ -198,7 +206,7 @@ func TestEffectsAreRedis(t *testing.T) {
 		}
 		return []string{name, list, "0.001"}
 	}
-	for i := 0; i < calls || i < 20*calls && len(unseen()) > 0; i++ {
+	for i := 0; i < calls || i < 20*calls && len(unseen())+len(untold()) > 0; i++ {
 		all := fixed
 		if i > 0 {
 			all = g.Calls(true)
@@ -245,7 +253,8 @@ func TestEffectsAreRedis(t *testing.T) {
 			hitsAfter, missesAfter := main.lookups()
 			h, m := d.takeLookups()
 			isSort := row != nil && strings.HasPrefix(row.Name, "sort") // the order of elements that are equal is Redis's own
-			if h+m != hitsAfter+missesAfter-hits-misses || h != hitsAfter-hits && !isSort {
+			// Behind a NUL, redis-server finds a subcommand or not as its hash table has it.
+			if row != nil && (h+m != hitsAfter+missesAfter-hits-misses || h != hitsAfter-hits && !isSort) {
 				t.Errorf("%.200q, replies %.200s and %.200q: %d keys found and %d missed; redis-server counts %d and %d",
 					args, want, out.Buf, h, m, hitsAfter-hits, missesAfter-misses)
 			}
@@ -293,10 +302,8 @@ func TestEffectsAreRedis(t *testing.T) {
 			}
 		}
 	}
-	for _, x := range events {
-		if seenEvents[x.name] == 0 && x.name != "" && x.name != "expired" && !testing.Short() {
-			t.Errorf("no call told %s", x.name)
-		}
+	if rest := untold(); len(rest) > 0 {
+		t.Errorf("no call told %v", rest)
 	}
 	if rest := unseen(); len(rest) > 0 && !testing.Short() {
 		t.Errorf("not seen both with an effect and without one: %q", rest)
