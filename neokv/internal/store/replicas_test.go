@@ -10,12 +10,10 @@ import (
 
 	pb "github.com/lni/dragonboat/v4/raftpb"
 
-	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/meta"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/topology"
-	"neokv.dev/neokv/internal/transport"
 	"neokv.dev/neokv/settings"
 )
 
@@ -79,16 +77,8 @@ func TestReclaimWaitsForASnapshot(t *testing.T) {
 // both halves. The replica of the other half must not be there yet. Both halves serve again without the third store.
 func TestJoinerIsSentAnOldState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &testStores{t: t, network: transport.NewNetwork(),
-			shape: settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 1}}
-		c.initial = meta.Initial("00", c.shape)
-		c.raft = func(k *settings.RaftKnobs) { k.SnapshotEntries, k.CompactionOverhead = 20, 5 }
-		for range c.shape.Stores {
-			c.fs, c.stores = append(c.fs, disk.Mem()), append(c.stores, nil)
-		}
+		c := newPair(t, 1)
 		defer c.close()
-		c.open(0, true)
-		c.open(1, true)
 		c.awaitLeader(1)
 		split := func(id topology.RegionID, at topology.Slot) (child topology.Region) {
 			c.until("split", func() (done bool) {

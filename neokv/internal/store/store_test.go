@@ -57,6 +57,20 @@ func newCluster(t testing.TB, shape settings.ClusterKnobs, change ...func(*testS
 	return c
 }
 
+// newPair opens two stores of three. Their logs are short, so that the third one is sent snapshots when it opens.
+func newPair(t testing.TB, regions int) *testStores {
+	c := &testStores{t: t, network: transport.NewNetwork(),
+		shape: settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: regions}}
+	c.initial = meta.Initial("00", c.shape)
+	c.raft = func(k *settings.RaftKnobs) { k.SnapshotEntries, k.CompactionOverhead = 20, 5 }
+	for range c.shape.Stores {
+		c.fs, c.stores = append(c.fs, disk.Mem()), append(c.stores, nil)
+	}
+	c.open(0, true)
+	c.open(1, true)
+	return c
+}
+
 func (c *testStores) open(i int, booting bool) {
 	c.t.Helper()
 	s := settings.Default()
@@ -358,16 +372,8 @@ func TestMoreStoresThanReplicas(t *testing.T) {
 // as a snapshot, and still has it after a crash.
 func TestMetaCatchesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &testStores{t: t, network: transport.NewNetwork(),
-			shape: settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 2}}
-		c.initial = meta.Initial("00", c.shape)
-		c.raft = func(k *settings.RaftKnobs) { k.SnapshotEntries, k.CompactionOverhead = 20, 5 }
-		for range c.shape.Stores {
-			c.fs, c.stores = append(c.fs, disk.Mem()), append(c.stores, nil)
-		}
+		c := newPair(t, 2)
 		defer c.close()
-		c.open(0, true)
-		c.open(1, true)
 		for i := range c.shape.Regions {
 			c.until("leaders", func() bool { return c.leader(topology.RegionID(i+1)) != nil })
 		}
