@@ -45,8 +45,9 @@ type Engine struct {
 	dir       string
 	events    events
 	deleted   atomic.Uint64
-	looks     atomic.Int64  // see Lookups
-	readFlush atomic.Int64  // Unix ms of the last flush by flushForReads
+	looks     atomic.Int64 // see Lookups
+	flushSoon atomic.Bool  // see IdleUpkeep
+	reading   reading
 	settling  chan struct{} // holds a value while Settle works, or L0 is being flattened
 	viewPool  viewPool
 	rows      *rowCache // nil for none
@@ -83,6 +84,8 @@ func Open(o Options) (*Engine, error) {
 	fs := &closingFS{FS: o.FS}
 	o.FS = fs
 	e := &Engine{fs: fs, dir: o.Dir, rows: newRowCache(share.Rows), settling: make(chan struct{}, 1)}
+	e.reading.busy = make(chan struct{}, 1)
+	e.reading.last.Store(new(Metrics))
 	e.views.New = func() any { return &View{engine: e} }
 	e.batches.New = func() any { return newBatch(e) }
 
@@ -106,6 +109,7 @@ func Open(o Options) (*Engine, error) {
 func (e *Engine) Close() error {
 	e.fs.closing.Store(true)
 	e.viewPool.clear()
+	e.reading.busy <- struct{}{} // no goroutine of Metrics reads a closed database
 	return e.db.Close()
 }
 

@@ -561,6 +561,43 @@ func testFlattens(t *testing.T, flatten func(*Engine)) {
 	}
 }
 
+// TestMetricsOfAHungDisk: while the sync of the manifest hangs, Metrics returns what it read last, the first call after
+// metricsWait, the others at once.
+func TestMetricsOfAHungDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var hangs atomic.Bool
+		goOn := make(chan struct{})
+		e := open(t, testOptions(t, errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind == errorfs.OpFileSync && strings.Contains(op.Path, "MANIFEST") && hangs.Load() {
+				<-goOn
+			}
+			return nil
+		}))))
+		defer func() { must(t, e.Close()) }()
+		b := e.NewBatch()
+		must(t, b.Set(metadataKey(1), []byte("v")))
+		must(t, b.Commit(true))
+		before := e.Metrics()
+		hangs.Store(true)
+		must(t, e.Flush())
+		synctest.Wait()
+		for i, want := range []time.Duration{metricsWait, 0, 0} {
+			begin := time.Now()
+			if m := e.Metrics(); m.WALBytesIn != before.WALBytesIn || m.Flushes != 0 {
+				t.Errorf("call %d: %d bytes and %d flushes, want %d and none", i, m.WALBytesIn, m.Flushes, before.WALBytesIn)
+			}
+			if took := time.Since(begin); took != want {
+				t.Errorf("call %d took %v, want %v", i, took, want)
+			}
+		}
+		close(goOn)
+		synctest.Wait()
+		if m := e.Metrics(); m.Flushes != 1 {
+			t.Errorf("%d flushes when the disk goes on, want one", m.Flushes)
+		}
+	})
+}
+
 // TestOneFlushAtATime: while a flush is under way neither rest nor reads begin another, which would end in a stall.
 func TestOneFlushAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -583,7 +620,8 @@ func TestOneFlushAtATime(t *testing.T) {
 		if e.IdleUpkeep(); e.Metrics().Memtables != queued {
 			t.Error("rest began a flush behind the one that is under way")
 		}
-		if e.flushForReads(); e.Metrics().Memtables != queued {
+		e.flushSoon.Store(true) // as a read does
+		if e.IdleUpkeep(); e.Metrics().Memtables != queued {
 			t.Error("a read began a flush behind the one that is under way")
 		}
 		close(goOn)
@@ -631,11 +669,11 @@ func testDeletedKey(t *testing.T) {
 	if first < versions || second != 0 {
 		t.Errorf("a view took %d steps, then %d; want %d at least, then none", first, second, versions)
 	}
+	e.IdleUpkeep() // it flushes, and leaves no view from before
 	synctest.Wait()
 	if n := e.Metrics().Flushes; n != 1 {
 		t.Errorf("%d flushes, want one", n)
 	}
-	e.IdleUpkeep() // no view from before
 	v = e.NewView()
 	if n := steps(v); n > 10 {
 		t.Errorf("%d steps after the flush, want hardly any", n)

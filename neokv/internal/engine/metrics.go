@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"sync/atomic"
 	"time"
 )
 
@@ -37,8 +38,48 @@ type Metrics struct {
 	BackgroundErrors int64 // failed or cancelled flushes and compactions
 }
 
+// metricsWait is how long Metrics waits for Pebble. Pebble takes some microseconds, but it waits while it syncs its
+// manifest, which may be for ever where the disk hangs.
+const metricsWait = 200 * time.Millisecond
+
+// reading has what Metrics has read.
+type reading struct {
+	busy  chan struct{} // holds a value while a goroutine reads
+	begun atomic.Int64  // Unix ns at which the last such goroutine began
+	last  atomic.Pointer[Metrics]
+}
+
 // Metrics reads the counters. It holds Pebble's locks for some microseconds, so call it about once a second at most.
+// While the disk hangs it returns, after metricsWait at most, what the last call has read.
 func (e *Engine) Metrics() Metrics {
+	r := &e.reading
+	if len(r.busy) > 0 && time.Since(time.Unix(0, r.begun.Load())) >= metricsWait {
+		return *r.last.Load()
+	}
+	t := time.NewTimer(metricsWait)
+	defer t.Stop()
+	select {
+	case r.busy <- struct{}{}:
+	case <-t.C:
+		return *r.last.Load()
+	}
+	r.begun.Store(time.Now().UnixNano())
+	read := make(chan Metrics, 1)
+	go func() {
+		m := e.readMetrics()
+		r.last.Store(&m)
+		read <- m
+		<-r.busy
+	}()
+	select {
+	case m := <-read:
+		return m
+	case <-t.C:
+		return *r.last.Load()
+	}
+}
+
+func (e *Engine) readMetrics() Metrics {
 	p := e.db.Metrics()
 	total := p.Total()
 	m := Metrics{
@@ -77,7 +118,8 @@ func (e *Engine) Metrics() Metrics {
 	return m
 }
 
-// Unflushed returns how many bytes of the log are of memtables that have not been flushed. It costs as much as Metrics.
+// Unflushed returns how many bytes of the log are of memtables that have not been flushed. It costs as much as Metrics, and
+// waits while the disk hangs.
 func (e *Engine) Unflushed() int64 { return int64(e.db.Metrics().WAL.Size) }
 
 // TableBytes estimates how many bytes of the tables on disk a range of keys takes. Memtables do not count.

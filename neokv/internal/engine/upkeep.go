@@ -22,8 +22,9 @@ const (
 	idleCalls = 10
 )
 
-// IdleUpkeep empties the pool of views. If hardly anything was written since the last call, it also takes one step of
-// the work that Pebble only does when there are writes. One goroutine calls it every UpkeepPause.
+// IdleUpkeep empties the pool of views, and flushes the memtable if a view has asked for that. If hardly anything was
+// written since the last call, it also takes one step of the work that Pebble only does when there are writes. One
+// goroutine calls it every UpkeepPause. It waits while the disk hangs.
 //
 //   - It flushes the memtable of a large write-ahead log. The log's space is free then, and reads find what was loaded
 //     in tables, at half the cost of a large memtable.
@@ -37,6 +38,8 @@ func (e *Engine) IdleUpkeep() {
 	e.walBytes = m.WAL.BytesIn
 	e.depth.Store(m.Levels[0].Sublevels)
 	switch {
+	case e.flushSoon.Swap(false):
+		e.flushNext(m)
 	case written >= idleWrites:
 	case m.WAL.Size > idleLog:
 		e.flushNext(m)
@@ -96,17 +99,6 @@ func (e *Engine) rewrite(m *pebble.Metrics) {
 		}
 	}
 	e.backing = e.db.Metrics().Table.BackingTableSize
-}
-
-// readFlushPause is the shortest time between two flushes by flushForReads.
-const readFlushPause = time.Second
-
-// flushForReads calls Flush, once per readFlushPause at most, to make reads faster.
-func (e *Engine) flushForReads() {
-	last, now := e.readFlush.Load(), time.Now().UnixMilli()
-	if now-last >= readFlushPause.Milliseconds() && e.readFlush.CompareAndSwap(last, now) {
-		e.flushNext(e.db.Metrics())
-	}
 }
 
 // settlePause is how long Settle waits between two looks at what the engine does.

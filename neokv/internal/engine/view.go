@@ -165,8 +165,8 @@ func (v *View) Get(key []byte) (value []byte, ok bool, err error) {
 // deleted key in the memtable, and each change of a collection writes one more version of its record.
 const manySteps = 1000
 
-// missed is called when a key was not found. If that took many steps, the view remembers the key, and the engine
-// flushes the memtable, which leaves only the last version of each key.
+// missed is called when a key was not found. If that took many steps, the view remembers the key, and the next
+// IdleUpkeep flushes the memtable, which leaves only the last version of each key.
 func (v *View) missed(key []byte) {
 	stats := v.iter.Stats()
 	before := v.steps
@@ -175,7 +175,7 @@ func (v *View) missed(key []byte) {
 		return
 	}
 	v.absent = append(v.absent[:0], key...)
-	v.engine.flushForReads()
+	v.engine.flushSoon.Store(true)
 }
 
 // Iter returns an iterator over [lower, upper) of the view's state; a nil bound is none. The caller must close it
