@@ -241,6 +241,44 @@ func TestCommitIndex(t *testing.T) {
 	}
 }
 
+// TestCommitIndexOfAChange: an entry that changes members is saved together with the commit index, which says that the
+// change before it is committed; the entries around it are not.
+func TestCommitIndexOfAChange(t *testing.T) {
+	s := newStore(t)
+	defer func() { s.close() }()
+	st := pb.State{Term: 2, Vote: 3, Commit: 4}
+	s.save(update(3, 4, st, span(2, 1, 6)))
+	change := span(2, 7, 8)
+	change[1].Type = pb.ConfigChangeEntry
+	for _, c := range []struct {
+		commit, want uint64
+		ents         []pb.Entry
+	}{{6, 6, change}, {8, 6, nil}, {9, 6, span(2, 9, 10)}} {
+		st.Commit = c.commit
+		s.save(update(3, 4, st, c.ents))
+		s.close()
+		s.open(Options{Sync: true})
+		rs, err := s.ReadRaftState(3, 4, 0)
+		must(t, err)
+		want := st
+		if want.Commit = c.want; rs.State != want {
+			t.Errorf("state after a start: %+v; want %+v", rs.State, want)
+		}
+	}
+	// Raft gives no state with an update if only entries are new.
+	s.save(update(3, 4, pb.State{Term: 2, Vote: 3, Commit: 10}, nil))
+	change = span(2, 11, 11)
+	change[0].Type = pb.ConfigChangeEntry
+	s.save(update(3, 4, pb.State{}, change))
+	s.close()
+	s.open(Options{Sync: true})
+	rs, err := s.ReadRaftState(3, 4, 0)
+	must(t, err)
+	if want := (pb.State{Term: 2, Vote: 3, Commit: 10}); rs.State != want {
+		t.Errorf("state after a start: %+v; want %+v", rs.State, want)
+	}
+}
+
 // TestSnapshotAheadOfData: no snapshot record is ahead of what the engine has applied, since a start from it would have
 // to end the process. The log goes on.
 func TestSnapshotAheadOfData(t *testing.T) {

@@ -254,7 +254,21 @@ func (r *replica) put(b *engine.Batch, ud *pb.Update, l *Log) (durable bool, err
 	if len(ents) == 0 {
 		return durable, nil
 	}
+	if changesMembers(ents) {
+		if err := r.putState(b, r.state); err != nil {
+			return false, err
+		}
+	}
 	return true, r.append(b, ents, l)
+}
+
+func changesMembers(ents []pb.Entry) bool {
+	for i := range ents { // not by value: an entry is large
+		if ents[i].Type == pb.ConfigChangeEntry {
+			return true
+		}
+	}
+	return false
 }
 
 // append appends consecutive entries. They replace entries that the log has from the first of them on.
