@@ -73,15 +73,17 @@ type storeRun struct {
 	host     *dragonboat.NodeHost
 }
 
-// testCluster is three stores with the same regions, all in memory. Replica ids are store ids.
+// testCluster is three stores with the same regions, all in memory. Replica ids are store ids. A test may start one
+// more store: its replicas join, and do not vote until the test has promoted them.
 type testCluster struct {
 	t        testing.TB
 	net      *transport.Network
 	mistakes transport.Mistakes
 	regions  int
 	booted   bool
-	fs       [stores + 1]*disk.FS
-	nodes    [stores + 1]*storeRun
+	commits  time.Duration // Options.CommitInterval
+	fs       [stores + 2]*disk.FS
+	nodes    [stores + 2]*storeRun
 	watch    *watch
 }
 
@@ -107,7 +109,7 @@ func (c *testCluster) start(id topology.StoreID) {
 	c.must(err)
 	n.endpoint = c.net.NewEndpoint(transport.Options{
 		Store: id, Lease: lease, Tick: rtt, HeartbeatTicks: 3, ElectionTicks: electRTT, Booting: !c.booted,
-		Mistakes:  c.mistakes,
+		Mistakes: c.mistakes, CommitInterval: c.commits,
 		Stalled:   func() (time.Time, bool) { return time.Time{}, false },
 		Revoke:    func(r topology.RegionID, term uint64) { c.watch.revoke(r, id, term) },
 		Forwarded: func(_ topology.RegionID, ents []pb.Entry) { c.watch.forwarded(len(ents)) },
@@ -131,17 +133,18 @@ func (c *testCluster) start(id topology.StoreID) {
 	c.must(n.endpoint.Attach(n.host))
 	for r := 1; r <= c.regions; r++ {
 		members := map[uint64]dragonboat.Target{}
-		if !n.host.HasNodeInfo(uint64(r), uint64(id)) {
+		joins := id > stores
+		if !joins && !n.host.HasNodeInfo(uint64(r), uint64(id)) {
 			n.endpoint.Fresh(topology.RegionID(r))
 			for i := topology.StoreID(1); i <= stores; i++ {
 				members[uint64(i)] = i.RaftAddress()
 			}
 		}
-		c.must(n.host.StartReplica(members, false, func(uint64, uint64) sm.IStateMachine {
+		c.must(n.host.StartReplica(members, joins, func(uint64, uint64) sm.IStateMachine {
 			return &countingMachine{}
 		}, config.Config{
 			ReplicaID: uint64(id), ShardID: uint64(r), ElectionRTT: electRTT, HeartbeatRTT: 3, CheckQuorum: true,
-			PreVote: true,
+			PreVote: true, IsNonVoting: joins,
 		}))
 	}
 	c.nodes[id] = n
@@ -516,7 +519,7 @@ func leaseRun(t *testing.T, newNet func() *transport.Network, seed uint64) (bad 
 		}
 		close(done)
 		readers.Wait()
-		for _, n := range c.nodes[1:] {
+		for _, n := range c.nodes[1 : stores+1] {
 			withheld += n.endpoint.Stats().Withheld
 		}
 		c.close()
@@ -637,6 +640,62 @@ func TestHeldConfirmations(t *testing.T) {
 			t.Error("no lease was confirmed")
 		}
 	})
+}
+
+// TestOldQuorumElectsNobody changes the members of a region twice, in less time than followers wait to hear what is
+// committed: store d becomes a voter, and then a is none any more. The network parts into b with d, who are a majority
+// of the members, and a with c, who were one two changes ago. c must not win with a's vote, nor after both have started
+// anew.
+func TestOldQuorumElectsNobody(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(t, networks[0].make(), 1, transport.Mistakes{})
+			defer c.close()
+			for i := topology.StoreID(1); i <= stores; i++ { // from here on only heartbeats tell what is committed
+				c.stop(i)
+			}
+			c.commits = time.Hour
+			for i := topology.StoreID(1); i <= stores; i++ {
+				c.start(i)
+			}
+			b := c.leader(1, 0)
+			a, other, d := b%stores+1, (b+1)%stores+1, topology.StoreID(stores+1)
+			h := c.nodes[b].host
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			ctx = raftlog.Context(ctx, rtt)
+			c.must(h.SyncRequestAddNonVoting(ctx, 1, uint64(d), d.RaftAddress(), 0))
+			c.fs[d] = disk.Mem()
+			c.start(d)
+			_, err := c.propose(b, 1)
+			c.must(err)
+			time.Sleep(time.Second)
+			c.must(h.SyncRequestAddReplica(ctx, 1, uint64(d), d.RaftAddress(), 0))
+			c.must(h.SyncRequestDeleteReplica(ctx, 1, uint64(a), 0))
+			synctest.Wait() // all stores have the entries, and no heartbeat has come since
+			for _, x := range []topology.StoreID{a, other} {
+				c.cut(x, b)
+				c.cut(x, d)
+			}
+			if restart {
+				for _, x := range []topology.StoreID{a, other} {
+					c.stop(x)
+					c.start(x)
+				}
+			}
+			time.Sleep(20 * electRTT * rtt)
+			for _, x := range []topology.StoreID{a, other} {
+				if leader, _, ok, err := c.nodes[x].host.GetLeaderID(1); err == nil && ok && leader != uint64(b) {
+					t.Errorf("store %d follows store %d; want nobody, or store %d", x, leader, b)
+				}
+			}
+			if l := c.leader(1, 0); l != b {
+				t.Errorf("store %d leads; want store %d", l, b)
+			}
+			_, err = c.propose(b, 1)
+			c.must(err)
+		})
+	}
 }
 
 // TestCatchingUpOverASlowLink has a follower that lacks 3 MB, which its link carries in 3 s. Heartbeats come late

@@ -19,6 +19,10 @@ import (
 // For the follower it is as if a message was lost: it learns later what it may apply, and never anything wrong. A
 // message without entries can also ask whether the follower has the entries that it was sent. If that message is
 // dropped, the answer to the next heartbeat makes Raft ask again, at least an interval later.
+//
+// A message with a change of members keeps its commit index. Raft applies one such change before it appends the next
+// one, so a replica that has a change in its log must know that the change before it is committed. A replica that does
+// not know this could win an election by members that are two changes old, with voters that the newer members need not.
 type commits struct {
 	interval time.Duration // 0: no limit
 
@@ -46,7 +50,7 @@ func (c *commits) leave(m *pb.Message, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch last, ok := c.told[to]; {
-	case !ok || now.Sub(last) >= c.interval:
+	case !ok || now.Sub(last) >= c.interval || changesMembers(m.Entries):
 		if c.told == nil {
 			c.told = make(map[follower]time.Time)
 		}
@@ -57,4 +61,13 @@ func (c *commits) leave(m *pb.Message, now time.Time) bool {
 		m.Commit = 0 // with 0 the follower keeps the commit index that it knows
 	}
 	return true
+}
+
+func changesMembers(ents []pb.Entry) bool {
+	for i := range ents { // not by value: an entry is large
+		if ents[i].Type == pb.ConfigChangeEntry {
+			return true
+		}
+	}
+	return false
 }

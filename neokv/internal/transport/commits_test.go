@@ -8,11 +8,12 @@ import (
 )
 
 // TestCommits: per follower and interval one message may say what is committed; the others go without, or stay if they
-// say nothing else.
+// say nothing else. A change of members always has the commit index.
 func TestCommits(t *testing.T) {
 	const ms = time.Millisecond
 	c := commits{interval: 20 * ms}
 	entry := []pb.Entry{{Index: 8}}
+	members := []pb.Entry{{Index: 9}, {Index: 10, Type: pb.ConfigChangeEntry}}
 	for i, m := range []struct {
 		at     time.Duration
 		m      pb.Message
@@ -32,6 +33,9 @@ func TestCommits(t *testing.T) {
 		{20 * ms, pb.Message{Type: pb.Replicate, ShardID: 1, To: 2, Commit: 9}, false, 9},
 		{39 * ms, pb.Message{Type: pb.Replicate, ShardID: 1, To: 2, Commit: 10}, true, 0},
 		{41 * ms, pb.Message{Type: pb.Replicate, ShardID: 1, To: 2, Commit: 10, Entries: entry}, false, 10},
+		// A change of members tells that the one before it is committed.
+		{42 * ms, pb.Message{Type: pb.Replicate, ShardID: 1, To: 2, Commit: 11, Entries: members}, false, 11},
+		{43 * ms, pb.Message{Type: pb.Replicate, ShardID: 1, To: 2, Commit: 11, Entries: entry}, false, 0},
 	} {
 		got := m.m
 		leaves := c.leave(&got, time.Time{}.Add(time.Hour+m.at))
@@ -45,5 +49,18 @@ func TestCommits(t *testing.T) {
 		if c := (commits{}); !c.leave(&m, time.Time{}) || m.Commit != 5 {
 			t.Error("without an interval a message does not leave as it is")
 		}
+	}
+}
+
+// BenchmarkCommits judges a message of 16 entries that says no commit index.
+func BenchmarkCommits(b *testing.B) {
+	c := commits{interval: time.Hour}
+	now := time.Now()
+	m := pb.Message{Type: pb.Replicate, ShardID: 1, To: 2, Entries: make([]pb.Entry, 16)}
+	c.leave(&m, now)
+	b.ReportAllocs()
+	for b.Loop() {
+		m.Commit = 7
+		c.leave(&m, now)
 	}
 }
