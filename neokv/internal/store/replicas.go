@@ -199,9 +199,8 @@ func (s *Store) startReplica(replica *region.Replica, o *ownedRegion) error {
 	joins := false
 	switch {
 	case s.host.HasNodeInfo(uint64(o.id), uint64(o.record.ID)):
-	case o.record.Joins:
+	case o.record.Joins: // the region may have been here before, so it is not Fresh: promises belong to the store
 		joins = true
-		s.endpoint.Fresh(o.id)
 	default:
 		s.endpoint.Fresh(o.id)
 		members = make(map[uint64]dragonboat.Target)

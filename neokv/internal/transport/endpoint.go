@@ -100,17 +100,17 @@ func (n *Network) NewEndpoint(o Options) *Endpoint {
 	return e
 }
 
-// Fresh says that no replica of the region has ever run on this store. So there is no promise for which the endpoint
-// must withhold votes.
+// Fresh says that no replica of the region, of any id, has ever run on this store. So there is no promise for which the
+// endpoint must withhold votes.
 func (e *Endpoint) Fresh(region topology.RegionID) { e.filter.fresh(region) }
 
 // Stir says that the store is about to do something with its replica of a region that goes by Raft's ticks and may send
 // no message, as a transfer of the leadership does.
 func (e *Endpoint) Stir(region topology.RegionID) { e.filter.stir(region, time.Now()) }
 
-// Forget forgets a region whose replica here has ended for good.
+// Forget forgets a region whose replica here has ended for good. The store keeps what that has promised.
 func (e *Endpoint) Forget(region topology.RegionID) {
-	e.filter.forget(region)
+	e.filter.forget(region, time.Now())
 	e.commits.forget(region)
 }
 

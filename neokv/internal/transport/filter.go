@@ -53,7 +53,8 @@ import (
 // a leader holds. At any other endpoint the mark means nothing: the campaign may have been under way for long, and
 // leases may have been held since.
 //
-// A promise binds the store, not the replica's memory. After a restart the next endpoint keeps the promise by rule 2,
+// A promise binds the store, not the replica's memory, and not one replica alone: it outlives a replica that is removed,
+// and a region that comes back to the store keeps it. After a restart the next endpoint keeps the promise by rule 2,
 // as if it had sent H when it was made; the endpoint before it was silent by then, or in another process. Rule 1 needs
 // no memory across restarts: term G is durable before S(G) is handed to the transport. A message may be delayed after
 // it has left, since the lease counts from t0 and the promise from h: what matters is when, and in which order, the
@@ -113,6 +114,8 @@ type support struct {
 	unknown  time.Time            // when promises of an earlier endpoint of the store have ended
 	promised time.Time            // when the promises of this endpoint end
 	given    uint64               // largest term for which support has left
+	ended    bool                 // the replica here has ended for good, and no other one has promised or supported since
+	gone     bool                 // the record is not the region's any more
 	wanted   bool                 // whether Campaign has told the replica here to stand for election
 	ordered  uint64               // largest term whose leader has told a replica here to campaign by TimeoutNow
 	asked    uint64               // largest term in which a replica here has asked for votes
@@ -168,24 +171,36 @@ func newFilter(lease time.Duration, start time.Time, booting, noPromise bool,
 	}
 }
 
-// fresh says that no replica of the region ran before this start that could have promised anything.
+// fresh says that no replica of the region, of any id, ran here before this start that could have promised anything.
 func (f *filter) fresh(region topology.RegionID) {
-	s := f.of(region)
-	s.mu.Lock()
+	s := f.lock(region)
 	defer s.mu.Unlock()
 	s.unknown = time.Time{}
 }
 
-func (f *filter) forget(region topology.RegionID) {
+// forget forgets a region whose replica here has ended for good. The region may come back to the store, as another
+// replica, so what the store has promised and supported stays until the promise is over and a later forget finds it so.
+func (f *filter) forget(region topology.RegionID, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.regions, region)
+	if old := f.regions[region]; old != nil {
+		old.mu.Lock()
+		f.regions[region] = &support{unknown: old.unknown, promised: old.promised, given: old.given, ended: true}
+		old.gone = true
+		old.mu.Unlock()
+	}
+	for id, s := range f.regions {
+		s.mu.Lock()
+		if s.gone = s.ended && !s.bound(timedOut, now); s.gone {
+			delete(f.regions, id)
+		}
+		s.mu.Unlock()
+	}
 }
 
 // in notes a message before the store's replicas see it.
 func (f *filter) in(m *pb.Message, now time.Time) {
-	s := f.of(topology.RegionID(m.ShardID))
-	s.mu.Lock()
+	s := f.lock(topology.RegionID(m.ShardID))
 	defer s.mu.Unlock()
 	news := !quiet(m)
 	switch {
@@ -229,8 +244,7 @@ func (s *support) beats(m *pb.Message, now time.Time) (changed bool) {
 
 // stir notes that something is done in a region, so that its replica here is not at rest.
 func (f *filter) stir(region topology.RegionID, now time.Time) {
-	s := f.of(region)
-	s.mu.Lock()
+	s := f.lock(region)
 	defer s.mu.Unlock()
 	s.sent = now
 }
@@ -244,8 +258,7 @@ func (f *filter) sends(m *pb.Message, now time.Time) {
 		f.stir(topology.RegionID(m.ShardID), now)
 	}
 	if m.Type == pb.Heartbeat {
-		s := f.of(topology.RegionID(m.ShardID))
-		s.mu.Lock()
+		s := f.lock(topology.RegionID(m.ShardID))
 		defer s.mu.Unlock()
 		s.beaten = now
 	}
@@ -290,8 +303,7 @@ func (f *filter) out(m *pb.Message, now time.Time) verdict {
 
 // heardSince reports whether a replica of a region has been heard of since an instant.
 func (f *filter) heardSince(region topology.RegionID, replica uint64, since time.Time) bool {
-	s := f.of(region)
-	s.mu.Lock()
+	s := f.lock(region)
 	defer s.mu.Unlock()
 	if s.leads && s.heardOf.After(since) {
 		since = since.Add(-2 * f.restBeat) // the region may have been at rest until a moment ago
@@ -301,8 +313,7 @@ func (f *filter) heardSince(region topology.RegionID, replica uint64, since time
 
 // campaigned reports whether a replica of a region has asked for votes in a term after this one.
 func (f *filter) campaigned(region topology.RegionID, term uint64) bool {
-	s := f.of(region)
-	s.mu.Lock()
+	s := f.lock(region)
 	defer s.mu.Unlock()
 	return s.asked > term
 }
@@ -312,12 +323,12 @@ func (f *filter) promise(region topology.RegionID, term uint64, now time.Time) v
 	if f.noPromise {
 		return pass
 	}
-	s := f.of(region)
-	s.mu.Lock()
+	s := f.lock(region)
 	defer s.mu.Unlock()
 	if term < s.given {
 		return withheld
 	}
+	s.ended = false
 	if until := now.Add(f.lease); until.After(s.promised) {
 		s.promised = until
 	}
@@ -326,8 +337,7 @@ func (f *filter) promise(region topology.RegionID, term uint64, now time.Time) v
 
 // support judges S(m.Term).
 func (f *filter) support(region topology.RegionID, m *pb.Message, now time.Time) verdict {
-	s := f.of(region)
-	s.mu.Lock()
+	s := f.lock(region)
 	defer s.mu.Unlock()
 	kind := timedOut
 	switch {
@@ -350,14 +360,13 @@ func (f *filter) support(region topology.RegionID, m *pb.Message, now time.Time)
 	}
 	// This happens under the lock: no H of a smaller term may pass between the revocation and setting given.
 	f.revoke(region, m.Term-1)
-	s.given = max(s.given, m.Term)
+	s.given, s.ended = max(s.given, m.Term), false
 	return pass
 }
 
 // preVote judges a message of a campaign that binds nobody yet.
 func (f *filter) preVote(region topology.RegionID, ask bool, now time.Time) verdict {
-	s := f.of(region)
-	s.mu.Lock()
+	s := f.lock(region)
 	defer s.mu.Unlock()
 	if s.bound(timedOut, now) && !f.noPromise {
 		return withheld
@@ -391,6 +400,18 @@ func (f *filter) known(region topology.RegionID) *support {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	return f.regions[region]
+}
+
+// lock returns the record of a region, locked.
+func (f *filter) lock(region topology.RegionID) *support {
+	for {
+		s := f.of(region)
+		s.mu.Lock()
+		if !s.gone {
+			return s
+		}
+		s.mu.Unlock()
+	}
 }
 
 // of returns the record of a region. A new record begins with the promise that an earlier start of the store may have

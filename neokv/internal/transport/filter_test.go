@@ -214,6 +214,39 @@ func TestFilterFresh(t *testing.T) {
 	}
 }
 
+// TestFilterForget: a promise, and what was supported, outlive the replica that gave it. Once the promise is over nothing
+// of it is left, unless the region has come back.
+func TestFilterForget(t *testing.T) {
+	start := time.Unix(1000, 0)
+	now := start.Add(time.Minute)
+	f := newFilter(testLease, start, false, false, nil)
+	judge := func(region topology.RegionID, m pb.Message, at time.Duration, want verdict) {
+		t.Helper()
+		m.ShardID = uint64(region)
+		if got := f.out(&m, now.Add(at)); got != want {
+			t.Errorf("region %d: %v at %v = %d, want %d", region, m.Type, at, got, want)
+		}
+	}
+	for r := topology.RegionID(1); r <= 3; r++ {
+		judge(r, vote(3, 4), 0, pass)
+		judge(r, confirm(5), 0, pass)
+		f.forget(r, now)
+	}
+	judge(1, confirm(3), testLease-1, withheld) // of a term before the one that it supports
+	judge(1, vote(3, 6), testLease-1, withheld)
+	judge(2, confirm(6), testLease-1, pass) // by the region's next replica
+	f.forget(9, now.Add(testLease-1))
+	if len(f.regions) != 3 {
+		t.Errorf("%d regions are known within the lease; want 3", len(f.regions))
+	}
+	f.forget(9, now.Add(testLease))
+	if len(f.regions) != 1 || f.regions[2] == nil {
+		t.Errorf("%d regions are known after the lease; want the one that is back", len(f.regions))
+	}
+	judge(2, vote(3, 7), 2*testLease-2, withheld)
+	judge(2, vote(3, 7), 2*testLease, pass)
+}
+
 func TestFilterPlantedMistake(t *testing.T) {
 	start := time.Unix(1000, 0)
 	f := newFilter(testLease, start, true, true, nil)

@@ -62,8 +62,7 @@ func (f *filter) atRest(s *support, now time.Time) bool {
 // tick reports whether a region's replica here gets the endpoint's n-th tick, and which of its own ticks that is.
 // Time-outs go by the latter, so they are longer at rest.
 func (f *filter) tick(region topology.RegionID, n, every uint64, now time.Time) (own uint64, due bool) {
-	s := f.of(region)
-	s.mu.Lock()
+	s := f.lock(region)
 	defer s.mu.Unlock()
 	if (n+uint64(region))%every != 0 && f.atRest(s, now) {
 		return 0, false
