@@ -56,7 +56,7 @@ func (c *Cluster) start(ctx context.Context) error {
 			n.absent(errs[i])
 		}
 	}
-	if err := errors.Join(errs...); err != nil && c.boots.now == 1 {
+	if err := errors.Join(errs...); err != nil && (c.boots.now == 1 || c.boots.begins(c.nodes)) {
 		return err // nobody needs a new cluster that is not whole
 	}
 	return c.waitServing(ctx)

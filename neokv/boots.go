@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,6 +24,10 @@ import (
 // has the folder's record. These numbers only grow. So each number that anybody has on record is true, however old that
 // record is, and a store whose record is older than the largest of them has lost something. A store that was stopped,
 // or had failed, before it took part in a boot has promised nothing in it, and is not missed.
+//
+// A cluster serves only once all its stores have taken part in a boot. So a store that never took part belongs to a
+// cluster that has never served: it begins with the replicas of the first map, and any other store with an empty folder
+// is refused.
 
 // boots are the numbers of boots that the cluster knows of.
 type boots struct {
@@ -47,6 +52,11 @@ func (b *boots) note(id uint16, boot uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.of[id] = max(b.of[id], boot)
+}
+
+// begins reports whether one of some stores never took part in a boot: the cluster has never served.
+func (b *boots) begins(nodes []*storePlace) bool {
+	return slices.ContainsFunc(nodes, func(n *storePlace) bool { return b.last(n.id) == 0 })
 }
 
 func (b *boots) all() map[uint16]uint64 {
@@ -136,6 +146,9 @@ func (n *storePlace) enter(booting bool) error {
 		n.entered.Store(true)
 		n.hasEntered()
 		b.entered.Wait()
+		if b.begins(n.c.nodes) {
+			return fmt.Errorf("store %d: the cluster is new, and needs all of its stores to begin", n.id)
+		}
 		err := n.fs.Enter(0, b.all())
 		b.record.Do(func() { b.recordErr = n.c.recordBoots() })
 		n.hasTold()

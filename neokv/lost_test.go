@@ -17,6 +17,10 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"neokv.dev/neokv/settings"
 )
 
 var (
@@ -570,6 +574,41 @@ func TestLostAndFound(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestNewClusterNeedsAll: a cluster serves nobody until all its stores have taken part in one start, so that no store
+// with an empty folder becomes a voter beside others that have served.
+func TestNewClusterNeedsAll(t *testing.T) {
+	l := newLostCluster(t, false)
+	f, err := openFolder(vfs.Default, l.config.Dir, settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 4},
+		*l.config.Settings, false, func() [16]byte { return [16]byte{1} })
+	inTheWay := filepath.Join(l.config.Dir, "store-3")
+	if err := errors.Join(err, f.close(true), os.WriteFile(inTheWay, nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	for start := range 2 {
+		c, err := l.open(t)
+		if err == nil {
+			c.Close()
+			t.Fatalf("start %d: the cluster serves, and store 3 has never taken part", start+1)
+		}
+		if !strings.Contains(err.Error(), "store-3") || !strings.Contains(err.Error(), "needs all of its stores") {
+			t.Errorf("start %d: %v; want what is wrong with store 3", start+1, err)
+		}
+	}
+	if err := os.Remove(inTheWay); err != nil {
+		t.Fatal(err)
+	}
+	c, err := l.open(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	l.write(t, c, 40)
+	if n := l.missing(t, c); n > 0 {
+		t.Errorf("%d acknowledged writes are missing", n)
+	}
+	l.healthy(t, c)
 }
 
 // TestFoundWhileItRuns: a store that could not start with the cluster starts later, once other stores have recorded it.

@@ -94,7 +94,8 @@ func (s *Store) owned() (all []ownedRegion, err error) {
 }
 
 // found makes the first records of a new store: its identity, and its replicas of the cluster's first regions. One
-// synced batch has all of it, so that the next start finds all or nothing.
+// synced batch has all of it, so that the next start finds all or nothing. The cluster has never served: see
+// Options.Known.
 func (s *Store) found() error {
 	b := s.engine.NewBatch()
 	err := b.Set(keys.AppendStoreIdentity(nil), s.identity().Append(nil))

@@ -56,7 +56,8 @@ type Options struct {
 	// proposes if the cluster has none.
 	Cluster [16]byte
 	Initial *meta.Map
-	// Known says that the store has taken part in the cluster before: there must be a database in its folder.
+	// Known says that the store has taken part in the cluster before: there must be a database in its folder. Otherwise
+	// the cluster must never have served, since an empty folder then becomes that of a voter in the first regions.
 	Known bool
 	// Admit is called when the store has read what it needs of its folder, before it takes part in anything. If it
 	// returns an error, Open does, too. nil: not called.
