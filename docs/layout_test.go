@@ -40,7 +40,7 @@ var (
 		"neokv/internal/disk",
 		"neokv/internal/engine",
 		"neokv/internal/transport",
-		"neokv/internal/raftlog",
+		"neokv/internal/multiraft/raftlog",
 		"neokv/internal/redis/redistest",
 		"neokv/internal/redis",
 		"neokv/internal/region",

@@ -22,7 +22,7 @@ import (
 	sm "github.com/lni/dragonboat/v4/statemachine"
 
 	"neokv.dev/neokv/internal/engine"
-	"neokv.dev/neokv/internal/raftlog"
+	"neokv.dev/neokv/internal/multiraft/raftlog"
 	"neokv.dev/neokv/internal/schedule"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"

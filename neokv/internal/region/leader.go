@@ -8,7 +8,7 @@ import (
 	"github.com/lni/dragonboat/v4/raftio"
 
 	"neokv.dev/neokv/internal/keys"
-	"neokv.dev/neokv/internal/raftlog"
+	"neokv.dev/neokv/internal/multiraft/raftlog"
 	"neokv.dev/neokv/internal/topology"
 )
 

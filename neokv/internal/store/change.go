@@ -10,7 +10,7 @@ import (
 
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/meta"
-	"neokv.dev/neokv/internal/raftlog"
+	"neokv.dev/neokv/internal/multiraft/raftlog"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/topology"

@@ -8,7 +8,7 @@ import (
 
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/meta"
-	"neokv.dev/neokv/internal/raftlog"
+	"neokv.dev/neokv/internal/multiraft/raftlog"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"

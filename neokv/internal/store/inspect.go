@@ -14,7 +14,7 @@ import (
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/meta"
-	"neokv.dev/neokv/internal/raftlog"
+	"neokv.dev/neokv/internal/multiraft/raftlog"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
 )

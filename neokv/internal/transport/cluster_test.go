@@ -22,7 +22,7 @@ import (
 	"neokv.dev/neokv/fault"
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/engine"
-	"neokv.dev/neokv/internal/raftlog"
+	"neokv.dev/neokv/internal/multiraft/raftlog"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/internal/transport"
 	"neokv.dev/neokv/settings"
