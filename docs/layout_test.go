@@ -39,6 +39,7 @@ var (
 		"neokv/internal/memconn",
 		"neokv/internal/disk",
 		"neokv/internal/engine",
+		"neokv/internal/multiraft/inside", // what the Raft library does not export
 		"neokv/internal/transport",
 		"neokv/internal/multiraft/raftlog",
 		"neokv/internal/redis/redistest",

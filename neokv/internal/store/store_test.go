@@ -255,7 +255,7 @@ func testServes(t *testing.T) {
 func TestServes(t *testing.T)              { testServes(t) }
 func TestServesInVirtualTime(t *testing.T) { synctest.Test(t, testServes) }
 
-// TestEntrySlices checks that dragonboat makes its slices of entries as small as the variables in linkname.go say.
+// TestEntrySlices checks that dragonboat makes its slices of entries as small as the variables in inside/sizes.go say.
 func TestEntrySlices(t *testing.T) {
 	defer func(rate int) { runtime.MemProfileRate = rate }(runtime.MemProfileRate)
 	runtime.MemProfileRate = 1

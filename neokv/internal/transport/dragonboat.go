@@ -2,16 +2,11 @@ package transport
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"reflect"
-	"unsafe"
 
-	"github.com/lni/dragonboat/v4"
 	"github.com/lni/dragonboat/v4/config"
 	"github.com/lni/dragonboat/v4/raftio"
 	pb "github.com/lni/dragonboat/v4/raftpb"
-	circuit "github.com/lni/goutils/netutil/rubyist/circuitbreaker"
 
 	"neokv.dev/neokv/internal/topology"
 )
@@ -92,31 +87,14 @@ func (t *raftTransport) connection(ctx context.Context, target string) (*connect
 	return &connection{e: t.e, l: l, ctx: ctx}, nil
 }
 
-// breakers has a circuit breaker for each store. Dragonboat drops all messages to a store whose breaker has tripped.
-type breakers interface {
-	GetCircuitBreaker(address string) *circuit.Breaker
-}
-
-// breakersOf finds the breakers of a NodeHost. Dragonboat does not export them.
-func breakersOf(host *dragonboat.NodeHost) (breakers, error) {
-	f, ok := reflect.TypeOf(host).Elem().FieldByName("transport")
-	if ok && f.Type.Kind() == reflect.Interface {
-		at := unsafe.Add(unsafe.Pointer(host), f.Offset)
-		if b, ok := reflect.NewAt(f.Type, at).Elem().Interface().(breakers); ok {
-			return b, nil
-		}
-	}
-	return nil, errors.New("this version of dragonboat has no circuit breakers where NeoKV looks for them")
-}
-
 // neverTrip keeps the breaker of a store from tripping. Batches of messages never fail here. A snapshot does if its
 // receiver refuses it, as a store whose disk is full. Dragonboat would take that for a broken connection. Then the
 // messages of all regions to that store would be lost, heartbeats among them, for a second or more, again and again.
 // The store would know no leaders, and could not vote. It is called before the first connection to the store, so nobody
 // reads the breaker's settings yet.
 func (e *Endpoint) neverTrip(address string) {
-	if b := e.breakers.Load(); b != nil {
-		(*b).GetCircuitBreaker(address).ShouldTrip = nil
+	if h := e.host.Load(); h != nil {
+		h.NeverTrip(address)
 	}
 }
 

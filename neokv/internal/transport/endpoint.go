@@ -13,6 +13,7 @@ import (
 	"github.com/lni/dragonboat/v4/raftio"
 	pb "github.com/lni/dragonboat/v4/raftpb"
 
+	"neokv.dev/neokv/internal/multiraft/inside"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -49,7 +50,7 @@ type Endpoint struct {
 	raftMu sync.RWMutex
 	raft   *raftTransport
 
-	breakers atomic.Pointer[breakers] // of the NodeHost
+	host atomic.Pointer[inside.Host] // nil before Attach
 
 	batches, messages, withheld, returned, lost, delivered, rested atomic.Int64
 }

@@ -2,23 +2,20 @@ package transport
 
 import (
 	"encoding/binary"
-	"errors"
 	"maps"
-	"reflect"
 	"slices"
-	"sync"
 	"time"
-	"unsafe"
 
 	"github.com/lni/dragonboat/v4"
 	pb "github.com/lni/dragonboat/v4/raftpb"
 
+	"neokv.dev/neokv/internal/multiraft/inside"
 	"neokv.dev/neokv/internal/topology"
 )
 
 // A step of a replica costs some microseconds; most of that time goes to cache misses. Dragonboat makes each replica
 // take one at each tick, and one for each heartbeat and each answer to one. So regions at rest are ticked less often.
-// Dragonboat's own tick is set to raftlog.HostTick, and the endpoint ticks the replicas of its NodeHost:
+// Dragonboat's own tick is set to multiraft.HostTick, and the endpoint ticks the replicas of its NodeHost:
 //
 //   - A leader is at rest if its region has had only heartbeats without a read, and their answers, for a second. It
 //     also needs an answer that is younger than half an election time-out.
@@ -112,91 +109,22 @@ func (f *filter) vouched(b []byte, leads bool, now time.Time) (known []byte) {
 	}
 }
 
-// inboxes are the queues in which the replicas of a NodeHost find their messages and ticks. Dragonboat does not export
-// them; newInboxes looks for them by name.
-type inboxes struct {
-	shards  *sync.Map // region u64 -> *dragonboat.node
-	replica uintptr   // offset of node.replicaID
-	queue   uintptr   // of node.mq
-	typ     reflect.Type
-	engine  unsafe.Pointer
-}
-
-// inbox is a replica's queue.
-type inbox interface {
-	// Tick moves the clock of the messages that dragonboat delays: how sending a snapshot has ended.
-	Tick()
-}
-
-// newInboxes finds the inboxes of a NodeHost.
-func newInboxes(host *dragonboat.NodeHost) (*inboxes, error) {
-	lost := errors.New("this version of dragonboat has no message queues where NeoKV looks for them")
-	// at follows fields from a struct, through pointers, and returns the last one: its type and its offset.
-	at := func(t reflect.Type, names ...string) (f reflect.StructField, ok bool) {
-		for _, name := range names {
-			if t.Kind() == reflect.Pointer {
-				t = t.Elem()
-			}
-			if t.Kind() != reflect.Struct {
-				return f, false
-			}
-			if f, ok = t.FieldByName(name); !ok {
-				return f, false
-			}
-			t = f.Type
-		}
-		return f, true
-	}
-	self := reflect.TypeOf(host).Elem()
-	mu, ok1 := at(self, "mu")
-	shards, ok2 := at(self, "mu", "shards")
-	engine, ok3 := at(self, "engine")
-	nodes, ok4 := at(self, "engine", "loaded", "nodes") // map[...]map[uint64]*node
-	if !ok1 || !ok2 || !ok3 || !ok4 || engine.Type.Kind() != reflect.Pointer ||
-		shards.Type != reflect.TypeFor[sync.Map]() || nodes.Type.Kind() != reflect.Map ||
-		nodes.Type.Elem().Kind() != reflect.Map {
-		return nil, lost
-	}
-	node := nodes.Type.Elem().Elem()
-	queue, ok1 := at(node, "mq")
-	replica, ok2 := at(node, "replicaID")
-	if !ok1 || !ok2 || queue.Type.Kind() != reflect.Pointer || !queue.Type.Implements(reflect.TypeFor[inbox]()) ||
-		replica.Type != reflect.TypeFor[uint64]() {
-		return nil, lost
-	}
-	return &inboxes{
-		shards:  (*sync.Map)(unsafe.Add(unsafe.Pointer(host), mu.Offset+shards.Offset)),
-		replica: replica.Offset, queue: queue.Offset, typ: queue.Type,
-		engine: *(*unsafe.Pointer)(unsafe.Add(unsafe.Pointer(host), engine.Offset)),
-	}, nil
-}
-
-// of returns the replica that a node is and its queue.
-func (x *inboxes) of(node any) (replica uint64, queue inbox) {
-	at := reflect.ValueOf(node).UnsafePointer()
-	return *(*uint64)(unsafe.Add(at, x.replica)), reflect.NewAt(x.typ, unsafe.Add(at, x.queue)).Elem().Interface().(inbox)
-}
-
 // Attach tells the endpoint of the NodeHost whose transport it is, and begins to tick the NodeHost's replicas. It fails
-// only if this version of dragonboat has no inboxes, or no breakers.
+// only if inside.Of does.
 func (e *Endpoint) Attach(host *dragonboat.NodeHost) error {
-	x, err := newInboxes(host)
+	h, err := inside.Of(host)
 	if err != nil {
 		return err
 	}
-	breakers, err := breakersOf(host)
-	if err != nil {
-		return err
-	}
-	e.breakers.Store(&breakers)
+	e.host.Store(h)
 	if e.join() {
-		go e.tick(x)
+		go e.tick(h)
 	}
 	return nil
 }
 
 // tick ticks the replicas until the endpoint closes, also when it is silent: requests to Raft have time-outs.
-func (e *Endpoint) tick(x *inboxes) {
+func (e *Endpoint) tick(h *inside.Host) {
 	defer e.owned.Done()
 	ticker := time.NewTicker(e.o.Tick)
 	defer ticker.Stop()
@@ -212,25 +140,22 @@ func (e *Endpoint) tick(x *inboxes) {
 		if stalled {
 			now = began // nothing is heard from then on
 		}
-		x.shards.Range(func(shard, node any) bool {
-			id := shard.(uint64)
+		h.Range(func(id uint64, node inside.Node) {
 			own, due := e.filter.tick(topology.RegionID(id), n, uint64(e.o.restTicks()), now)
 			if !due {
 				rested++
-				return true
+				return
 			}
 			if own <= nudges {
-				setApplyReady(x.engine, id)
+				h.Nudge(id)
 			}
-			replica, queue := x.of(node)
-			queue.Tick()
+			replica := h.Tick(node)
 			b.Requests = append(b.Requests,
 				pb.Message{Type: pb.LocalTick, ShardID: id, From: replica, To: replica, Hint: own})
 			if len(b.Requests) == ticksAtOnce {
 				e.give(b)
 				b.Requests = b.Requests[:0]
 			}
-			return true
 		})
 		e.give(b)
 		b.Requests = b.Requests[:0]
@@ -246,9 +171,6 @@ func (e *Endpoint) tick(x *inboxes) {
 // heeds the latter first, it does not know the replica yet. Then the replica lies idle until the worker looks at all
 // replicas, which it does once a second.
 const nudges = 32
-
-//go:linkname setApplyReady github.com/lni/dragonboat/v4.(*engine).setApplyReady
-func setApplyReady(engine unsafe.Pointer, shard uint64)
 
 // ticksAtOnce bounds the memory for ticks on their way to dragonboat, which needs 380 bytes for each.
 const ticksAtOnce = 64

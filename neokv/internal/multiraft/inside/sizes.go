@@ -1,16 +1,16 @@
-package store
+package inside
 
 import (
 	"math"
 	_ "unsafe" // for go:linkname
 )
 
-// This file has the variables of the Raft library that NeoKV sets though they are not exported. They are sizes that fit
-// a program with a few busy groups, and not one with thousands of replicas. Dragonboat takes other values only from
-// a file in the working directory, which a program that embeds NeoKV need not have.
+// These are variables of the library that NeoKV sets though they are not exported. They are sizes that fit a program
+// with a few busy groups, and not one with thousands of replicas. Dragonboat takes other values only from a file in the
+// working directory, which a program that embeds NeoKV need not have.
 //
-// If dragonboat drops one of these variables, the program still builds and runs, the value below has no effect, and
-// TestLinkedNames fails. Then take it away here, or find where the size is now.
+// They hold for the whole process, also for other users of the library in it. They are set before main begins, and stay:
+// replicas read some of them all the time without a lock, so to set them later, or to set them back, would be a race.
 var (
 	// Dragonboat keeps the entries of a region that are not applied yet in a slice. It makes a new slice of
 	// entrySliceSize entries, of 96 bytes each, whenever all of them have been applied or fewer than minEntrySliceSize
@@ -46,7 +46,7 @@ var (
 	//go:linkname pendingProposalShards github.com/lni/dragonboat/v4.pendingProposalShards
 	pendingProposalShards uint64
 
-	// After so many milliseconds by its ticks, which are of raftlog.HostTick, a replica has its state machine synced. A
+	// After so many milliseconds by its ticks, which are of multiraft.HostTick, a replica has its state machine synced. A
 	// region's state is synced with its log, so that is not needed.
 	//
 	//go:linkname syncTaskInterval github.com/lni/dragonboat/v4.syncTaskInterval
