@@ -216,8 +216,8 @@ func (c *Cluster) lacks() string {
 	}
 	members := meta.Members(len(c.nodes))
 	have := 0
-	for id := range members {
-		if run[topology.StoreID(id)] {
+	for _, p := range members {
+		if run[p.Store] {
 			have++
 		}
 	}

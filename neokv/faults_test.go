@@ -18,10 +18,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lni/dragonboat/v4"
 	"github.com/redis/go-redis/v9"
 
 	"neokv.dev/neokv/fault"
+	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/seam"
 )
 
@@ -421,7 +421,7 @@ func TestTransferDuringSync(t *testing.T) {
 
 		hang("all")
 		text = fmt.Sprintf("stepdown %d", region.Region)
-		want = text + ": the leader has not moved in 5s: " + dragonboat.ErrSystemBusy.Error()
+		want = text + ": the leader has not moved in 5s: " + multiraft.ErrBusy.Error()
 		if err := doText(t.Context(), c, text); err == nil || err.Error() != want {
 			t.Errorf("%s: %v; want %s", text, err, want)
 		}

@@ -9,11 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	sm "github.com/lni/dragonboat/v4/statemachine"
-
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/topology"
@@ -23,7 +22,7 @@ import (
 // reclaimed is a replica that no Raft drives, with a reclaimer that tests step.
 type reclaimed struct {
 	*region.Replica
-	machine sm.IOnDiskStateMachine
+	machine multiraft.Machine
 	engine  *engine.Engine
 	fs      *disk.FS
 	x       *reclaimer
@@ -170,14 +169,14 @@ func reclaimAgainstModel(t *testing.T, random *rand.Rand) {
 		both[0].close(t)
 		both[1].close(t)
 	}()
-	var log []sm.Entry
+	var log []multiraft.Entry
 	apply := func(r *reclaimed, to int) {
 		t.Helper()
 		from := int(r.Applied())
 		if from >= to {
 			return
 		}
-		if _, err := r.machine.Update(append([]sm.Entry{}, log[from:to]...)); err != nil || r.fs.Failed() != nil {
+		if _, err := r.machine.Update(append([]multiraft.Entry{}, log[from:to]...)); err != nil || r.fs.Failed() != nil {
 			t.Fatal(err, r.fs.Failed())
 		}
 	}
@@ -207,7 +206,7 @@ func reclaimAgainstModel(t *testing.T, random *rand.Rand) {
 				calls = append(calls, redis.Call{Args: orphaning(random, now)})
 			}
 			cmd := encodeEntry(now, version, calls)
-			log = append(log, sm.Entry{Index: uint64(len(log) + 1), Cmd: cmd})
+			log = append(log, multiraft.Entry{Index: uint64(len(log) + 1), Cmd: cmd})
 		}
 		i := random.IntN(2)
 		r, other := both[i], both[1-i]

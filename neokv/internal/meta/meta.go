@@ -18,11 +18,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lni/dragonboat/v4"
-	sm "github.com/lni/dragonboat/v4/statemachine"
-
 	"neokv.dev/neokv/internal/engine"
-	"neokv.dev/neokv/internal/multiraft/raftlog"
+	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/schedule"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
@@ -117,19 +114,20 @@ func Initial(cluster string, shape settings.ClusterKnobs) *Map {
 	return m
 }
 
-// Members returns the stores with a replica of meta in a cluster of n stores. The replica id is the store's number.
-func Members(n int) map[uint64]dragonboat.Target {
-	m := make(map[uint64]dragonboat.Target)
+// Members returns the replicas of meta in a cluster of n stores. The replica id is the store's number.
+func Members(n int) (all []topology.Peer) {
 	for i := range min(n, MaxReplicas) {
-		s := topology.StoreID(i + 1)
-		m[uint64(s)] = s.RaftAddress()
+		all = append(all, topology.Peer{Store: topology.StoreID(i + 1), Replica: topology.ReplicaID(i + 1)})
 	}
-	return m
+	return all
 }
+
+// IsMember reports whether a store has a replica of meta in a cluster of n stores.
+func IsMember(n int, s topology.StoreID) bool { return s >= 1 && int(s) <= min(n, MaxReplicas) }
 
 // Group is this store's replica of the meta group.
 type Group struct {
-	host    *dragonboat.NodeHost
+	raft    multiraft.Replica
 	machine *metaMachine
 	work    leaderWork // while this replica leads
 }
@@ -138,7 +136,7 @@ type Group struct {
 type Options struct {
 	Store  topology.StoreID
 	Engine *engine.Engine
-	Host   *dragonboat.NodeHost
+	Host   *multiraft.Host
 	Knobs  settings.RaftKnobs
 	Failed func() error
 	Fence  func(error)
@@ -150,12 +148,12 @@ type Options struct {
 }
 
 // Start starts the replica. members must be empty if the replica has run before.
-func Start(o Options, members map[uint64]dragonboat.Target) (*Group, error) {
-	g := &Group{host: o.Host, machine: &metaMachine{o: o}}
+func Start(o Options, members []topology.Peer) (*Group, error) {
+	g := &Group{
+		raft: o.Host.Replica(topology.MetaRegion, topology.ReplicaID(o.Store)), machine: &metaMachine{o: o},
+	}
 	g.machine.current.Store(new(Map))
-	err := o.Host.StartOnDiskReplica(members, false, func(uint64, uint64) sm.IOnDiskStateMachine { return g.machine },
-		raftlog.GroupConfig(topology.MetaRegion, topology.ReplicaID(o.Store), o.Knobs))
-	if err != nil {
+	if err := g.raft.Start(g.machine, multiraft.Beginning{Members: members}); err != nil {
 		return nil, fmt.Errorf("meta: start replica %d: %w", o.Store, err)
 	}
 	return g, nil
@@ -212,8 +210,7 @@ func (g *Group) propose(ctx context.Context, c *change) (data []byte, err error)
 	}
 	ctx, cancel := context.WithTimeout(ctx, proposalTimeout)
 	defer cancel()
-	session := g.host.GetNoOPSession(uint64(topology.MetaRegion))
-	result, err := g.host.SyncPropose(raftlog.Context(ctx, g.machine.o.Knobs.RTT), session, cmd)
+	result, err := g.raft.ProposeAndWait(ctx, cmd)
 	return result.Data, err
 }
 
@@ -277,7 +274,7 @@ type metaMachine struct {
 	current atomic.Pointer[Map]
 }
 
-// Open implements sm.IOnDiskStateMachine.
+// Open implements multiraft.Machine.
 func (m *metaMachine) Open(<-chan struct{}) (uint64, error) {
 	s, err := readState(m.o.Engine)
 	if err == nil && s.m != nil {
@@ -292,8 +289,8 @@ func ApplyIndex(e *engine.Engine) (uint64, error) {
 	return s.index, err
 }
 
-// Update implements sm.IOnDiskStateMachine.
-func (m *metaMachine) Update(entries []sm.Entry) ([]sm.Entry, error) {
+// Update implements multiraft.Machine.
+func (m *metaMachine) Update(entries []multiraft.Entry) ([]multiraft.Entry, error) {
 	if m.o.Failed() != nil {
 		return entries, nil
 	}
@@ -306,7 +303,7 @@ func (m *metaMachine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 		}
 		var data []byte
 		next, data = c.apply(next)
-		entries[i].Result = sm.Result{Value: next.Version, Data: data}
+		entries[i].Result = multiraft.Result{Value: next.Version, Data: data}
 	}
 	if err := m.commit(next, entries[len(entries)-1].Index); err != nil {
 		m.o.Fence(fmt.Errorf("meta: %w", err))
@@ -329,10 +326,10 @@ func (m *metaMachine) commit(next *Map, index uint64) error {
 	return nil
 }
 
-// Lookup implements sm.IOnDiskStateMachine.
+// Lookup implements multiraft.Machine.
 func (m *metaMachine) Lookup(any) (any, error) { return m.current.Load(), nil }
 
-// Sync implements sm.IOnDiskStateMachine.
+// Sync implements multiraft.Machine.
 func (m *metaMachine) Sync() error {
 	if m.o.Failed() != nil {
 		return nil
@@ -343,7 +340,7 @@ func (m *metaMachine) Sync() error {
 // maxStateBytes bounds the meta group's snapshot.
 const maxStateBytes = 64 << 20
 
-// PrepareSnapshot implements sm.IOnDiskStateMachine: it returns the state in one piece, which is small.
+// PrepareSnapshot implements multiraft.Machine: it returns the state in one piece, which is small.
 func (m *metaMachine) PrepareSnapshot() (any, error) {
 	if m.o.Failed() != nil {
 		return []byte(nil), nil
@@ -358,19 +355,19 @@ func (m *metaMachine) PrepareSnapshot() (any, error) {
 	return encodeState(s.index, s.m)
 }
 
-// SaveSnapshot implements sm.IOnDiskStateMachine. A snapshot is [state][CRC-32C of it u32]; its map has
+// SaveSnapshot implements multiraft.Machine. A snapshot is [state][CRC-32C of it u32]; its map has
 // the regions.
 func (m *metaMachine) SaveSnapshot(prepared any, w io.Writer, _ <-chan struct{}) error {
 	value := prepared.([]byte)
 	if m.o.Failed() != nil {
-		return sm.ErrSnapshotAborted
+		return multiraft.ErrSnapshotAborted
 	}
 	sum := crc32.Checksum(value, crc32.MakeTable(crc32.Castagnoli))
 	_, err := w.Write(binary.BigEndian.AppendUint32(value, sum))
 	return err // dragonboat's own error
 }
 
-// RecoverFromSnapshot implements sm.IOnDiskStateMachine. A damaged snapshot fences the store and changes nothing.
+// RecoverFromSnapshot implements multiraft.Machine. A damaged snapshot fences the store and changes nothing.
 func (m *metaMachine) RecoverFromSnapshot(r io.Reader, _ <-chan struct{}) error {
 	if m.o.Failed() != nil {
 		return nil
@@ -406,7 +403,7 @@ func (m *metaMachine) install(r io.Reader) (err error) {
 	return m.commit(next.m, next.index)
 }
 
-// Close implements sm.IOnDiskStateMachine.
+// Close implements multiraft.Machine.
 func (m *metaMachine) Close() error { return nil }
 
 // deadAfter is how many heartbeats a store may miss before it counts as dead.

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-	sm "github.com/lni/dragonboat/v4/statemachine"
 
 	"neokv.dev/neokv/internal/engine"
+	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/schedule"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
@@ -107,7 +107,7 @@ func TestFirstBootstrapWins(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, err := m.Update([]sm.Entry{{Index: uint64(5 + i), Cmd: cmd}})
+		out, err := m.Update([]multiraft.Entry{{Index: uint64(5 + i), Cmd: cmd}})
 		if err != nil || out[0].Result.Value != 1 {
 			t.Errorf("update %d = %+v, %v; want map version 1", i, out[0].Result, err)
 		}
@@ -137,7 +137,7 @@ func TestSnapshot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := from.Update([]sm.Entry{{Index: 7, Cmd: cmd}}); err != nil {
+	if _, err := from.Update([]multiraft.Entry{{Index: 7, Cmd: cmd}}); err != nil {
 		t.Fatal(err)
 	}
 	prepared, err := from.PrepareSnapshot()

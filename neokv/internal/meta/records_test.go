@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-	sm "github.com/lni/dragonboat/v4/statemachine"
 
 	"neokv.dev/neokv/internal/engine"
+	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/schedule"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
@@ -19,13 +19,13 @@ import (
 // update applies changes as one run of entries that ends at index, and returns the data of the last result.
 func update(t *testing.T, m *metaMachine, index uint64, changes ...change) []byte {
 	t.Helper()
-	var entries []sm.Entry
+	var entries []multiraft.Entry
 	for i, c := range changes {
 		cmd, err := json.Marshal(c)
 		if err != nil {
 			t.Fatal(err)
 		}
-		entries = append(entries, sm.Entry{Index: index - uint64(len(changes)-1-i), Cmd: cmd})
+		entries = append(entries, multiraft.Entry{Index: index - uint64(len(changes)-1-i), Cmd: cmd})
 	}
 	out, err := m.Update(entries)
 	if err != nil {

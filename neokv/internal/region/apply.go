@@ -7,10 +7,9 @@ import (
 	"sync"
 	"time"
 
-	sm "github.com/lni/dragonboat/v4/statemachine"
-
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/topology"
 )
@@ -100,7 +99,7 @@ func (m *machine) failed() bool {
 	return err != nil
 }
 
-// Open implements sm.IOnDiskStateMachine: it returns the apply index that the engine has.
+// Open implements multiraft.Machine: it returns the apply index that the engine has.
 func (m *machine) Open(<-chan struct{}) (uint64, error) {
 	m.still.Lock()
 	defer m.still.Unlock()
@@ -158,9 +157,9 @@ func readStage(e *engine.Engine, id topology.RegionID) (stage keys.Stage, ok boo
 	return stage, err == nil, err
 }
 
-// Update implements sm.IOnDiskStateMachine. A store that has failed applies nothing more, since it cannot answer
+// Update implements multiraft.Machine. A store that has failed applies nothing more, since it cannot answer
 // anybody.
-func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
+func (m *machine) Update(entries []multiraft.Entry) ([]multiraft.Entry, error) {
 	m.still.Lock()
 	defer m.still.Unlock()
 	if m.idle() {
@@ -192,7 +191,7 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 			return entries, nil
 		}
 		m.state.ApplyIndex = entries[i].Index
-		entries[i].Result = sm.Result{Value: 1}
+		entries[i].Result = multiraft.Result{Value: 1}
 		if m.summing { // as of this entry
 			m.summing = false
 			if err := m.commit(); err != nil {
@@ -368,7 +367,7 @@ func (m *machine) tellLate() {
 
 // apply runs one entry in the present stage, and in further ones if it needs them. If the entry was proposed here, its
 // replies go to the runs that wait for it.
-func (m *machine) apply(w *redis.Writer, e *sm.Entry) error {
+func (m *machine) apply(w *redis.Writer, e *multiraft.Entry) error {
 	w.Follow(e.Index)
 	m.count(len(e.Cmd))
 	h, units, err := parseEntry(e.Cmd)
@@ -655,10 +654,10 @@ func (m *machine) publish() {
 	m.applied.Store(m.state.ApplyIndex)
 }
 
-// Lookup implements sm.IOnDiskStateMachine. Reads do not use it.
+// Lookup implements multiraft.Machine. Reads do not use it.
 func (m *machine) Lookup(any) (any, error) { return nil, errors.New("reads go to the engine") }
 
-// Sync implements sm.IOnDiskStateMachine.
+// Sync implements multiraft.Machine.
 func (m *machine) Sync() error {
 	if m.failed() {
 		return nil
@@ -666,7 +665,7 @@ func (m *machine) Sync() error {
 	return m.o.Engine.Sync()
 }
 
-// Close implements sm.IOnDiskStateMachine. It leaves the engine open, which belongs to the store, and gives the
+// Close implements multiraft.Machine. It leaves the engine open, which belongs to the store, and gives the
 // writer's pop cache memory back to the store.
 func (m *machine) Close() error {
 	m.writer.Forget()

@@ -5,9 +5,8 @@ import (
 	"testing"
 	"time"
 
-	sm "github.com/lni/dragonboat/v4/statemachine"
-
 	"neokv.dev/neokv/internal/disk"
+	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/settings"
 )
@@ -23,7 +22,7 @@ func BenchmarkApply(b *testing.B) {
 				calls = append(calls, words(fmt.Sprintf(name, fmt.Sprintf("{foo}%c%d", name[0], i))))
 			}
 			entry := entryOf(1, calls...)
-			entries := make([]sm.Entry, 1)
+			entries := make([]multiraft.Entry, 1)
 			b.ReportAllocs()
 			for i := uint64(1); b.Loop(); i++ {
 				entries[0] = entry

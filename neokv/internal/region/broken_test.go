@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
-
-	sm "github.com/lni/dragonboat/v4/statemachine"
 
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/engine"
+	"neokv.dev/neokv/internal/multiraft"
 )
 
 // longCall makes a call that looks at many elements.
@@ -46,7 +46,7 @@ func TestBrokenOff(t *testing.T) {
 	every := engine.LookEvery
 	defer func() { engine.LookEvery = every }()
 	engine.LookEvery = 300
-	var log []sm.Entry
+	var log []multiraft.Entry
 	for len(log) < 60 {
 		var calls [][][]byte
 		for range 1 + random.IntN(20) {
@@ -83,7 +83,7 @@ func TestBrokenOff(t *testing.T) {
 				from := int(r.machine.state.ApplyIndex)
 				n := min(len(log)-from, 1+random.IntN(8))
 				before := r.applied.Load()
-				if _, err := r.machine.Update(append([]sm.Entry{}, log[from:from+n]...)); err != nil || r.fs.Failed() != nil {
+				if _, err := r.machine.Update(slices.Clone(log[from : from+n])); err != nil || r.fs.Failed() != nil {
 					t.Fatal(err, r.fs.Failed())
 				}
 				if r.machine.broken && r.applied.Load() != before {
@@ -92,17 +92,17 @@ func TestBrokenOff(t *testing.T) {
 			}
 			if r.machine.broken {
 				broken++
-				if _, err := r.machine.Update(append([]sm.Entry{}, log[len(log)-1:]...)); err != nil || r.fs.Failed() != nil {
+				if _, err := r.machine.Update(slices.Clone(log[len(log)-1:])); err != nil || r.fs.Failed() != nil {
 					t.Fatal(err, r.fs.Failed())
 				}
 				prepared, err := r.machine.PrepareSnapshot()
 				if err == nil {
 					err = r.machine.SaveSnapshot(prepared, nil, nil)
 				}
-				if err != sm.ErrSnapshotAborted {
+				if err != multiraft.ErrSnapshotAborted {
 					t.Fatalf("a replica that broke off sends a snapshot: %v", err)
 				}
-				if err := r.machine.RecoverFromSnapshot(nil, nil); err != sm.ErrSnapshotStopped {
+				if err := r.machine.RecoverFromSnapshot(nil, nil); err != multiraft.ErrSnapshotStopped {
 					t.Fatalf("a replica that broke off takes a snapshot: %v", err)
 				}
 				if index, err := ApplyIndex(r.o.Engine, r.o.Region.ID); err != nil || index >= uint64(len(log)) {
@@ -146,7 +146,7 @@ func TestBrokenOffInCommit(t *testing.T) {
 		}
 		return look()
 	}
-	if _, err := r.machine.Update([]sm.Entry{entry}); err != nil || r.fs.Failed() != nil {
+	if _, err := r.machine.Update([]multiraft.Entry{entry}); err != nil || r.fs.Failed() != nil {
 		t.Fatal(err, r.fs.Failed())
 	}
 	if !r.machine.broken {
@@ -161,7 +161,7 @@ func TestBrokenOffInCommit(t *testing.T) {
 		t.Fatalf("%d records of a call that was broken off", got)
 	}
 	random := rand.New(rand.NewPCG(1, 1))
-	r.apply(t, random, []sm.Entry{entry})
+	r.apply(t, random, []multiraft.Entry{entry})
 	if got := len(r.content(t)); got < 100_000 {
 		t.Fatalf("%d records", got)
 	}

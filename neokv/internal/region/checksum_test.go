@@ -8,16 +8,15 @@ import (
 	"testing"
 	"time"
 
-	sm "github.com/lni/dragonboat/v4/statemachine"
-
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/topology"
 )
 
 // entries makes log entries of one call each, the first of them at an index.
-func entries(index uint64, calls ...[]string) (all []sm.Entry) {
+func entries(index uint64, calls ...[]string) (all []multiraft.Entry) {
 	for i, words := range calls {
 		cmd := make([]byte, entryHeaderBytes)
 		h := entryHeader{term: 3, timeMS: 1000, store: 9, bounds: 1}
@@ -26,7 +25,7 @@ func entries(index uint64, calls ...[]string) (all []sm.Entry) {
 		for _, w := range words {
 			call.Args = append(call.Args, []byte(w))
 		}
-		all = append(all, sm.Entry{Index: index + uint64(i), Cmd: appendCall(cmd, &call)})
+		all = append(all, multiraft.Entry{Index: index + uint64(i), Cmd: appendCall(cmd, &call)})
 	}
 	return all
 }

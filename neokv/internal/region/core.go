@@ -7,6 +7,7 @@ import (
 
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/redis"
 )
 
@@ -14,13 +15,13 @@ import (
 // load them without a lock.
 type core struct {
 	o        Options
-	shard    uint64 // the region's number in Raft
+	raft     multiraft.Replica
 	gate     *gate
 	rows     *engine.Rows // the replica's rows in the row cache, open while it serves; nil without an engine
 	counters *Counters
 	stop     chan struct{} // closed by Replica.Stop
 	halted   atomic.Bool   // no reader is left, and none comes: apply may break off what it does
-	hosted   *gate         // around calls of the NodeHost that crash if it closes meanwhile
+	hosted   *gate         // around calls of Raft that crash if it closes meanwhile
 	cut      chan uint64   // requests to cut the log, see CutLog
 	wg       sync.WaitGroup
 
@@ -49,7 +50,7 @@ type core struct {
 }
 
 func (c *core) init(o Options) {
-	c.o, c.shard = o, uint64(o.Region.ID)
+	c.o, c.raft = o, o.Host.Replica(o.Region.ID, o.Replica)
 	c.gate, c.hosted, c.stop, c.cut = newGate(), newGate(), make(chan struct{}), make(chan uint64, 1)
 	c.bounds.Store(&Bounds{Slots: o.Region.Slots, Version: o.Region.Version})
 	if o.Engine != nil {

@@ -8,9 +8,8 @@ import (
 	"math"
 	"slices"
 
-	pb "github.com/lni/dragonboat/v4/raftpb"
-
 	"neokv.dev/neokv/internal/lua"
+	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/topology"
 )
@@ -88,15 +87,12 @@ var entryFormats = []byte{entryFormat, trailerEntryFormat, marksEntryFormat, scr
 
 // Writes reports whether an entry of a region's log does more than move the region's term tag and time, its bounds or
 // its membership. It is true for what is no entry of a region.
-func Writes(e *pb.Entry) bool {
-	cmd := e.Cmd
-	if e.Type == pb.ConfigChangeEntry || len(cmd) == 0 {
+func Writes(e *multiraft.LogEntry) bool {
+	payload, ok := multiraft.Payload(e)
+	if !ok {
 		return false
 	}
-	if e.Type == pb.EncodedEntry {
-		cmd = cmd[1:] // dragonboat's one-byte payload header, uncompressed
-	}
-	_, commands, err := parseEntry(cmd)
+	_, commands, err := parseEntry(payload)
 	return err != nil || len(commands) > 0 && !isChange(commands)
 }
 

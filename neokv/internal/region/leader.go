@@ -4,16 +4,13 @@ import (
 	"math"
 	"time"
 
-	"github.com/lni/dragonboat/v4"
-	"github.com/lni/dragonboat/v4/raftio"
-
 	"neokv.dev/neokv/internal/keys"
-	"neokv.dev/neokv/internal/multiraft/raftlog"
+	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/topology"
 )
 
-// LeaderChanged takes dragonboat's event. It does not block.
-func (r *Replica) LeaderChanged(i raftio.LeaderInfo) {
+// LeaderChanged takes the event of multiraft.Options. It does not block.
+func (r *Replica) LeaderChanged(i multiraft.Leader) {
 	r.told.Store(&i)
 	select {
 	case r.nudge <- struct{}{}:
@@ -24,20 +21,20 @@ func (r *Replica) LeaderChanged(i raftio.LeaderInfo) {
 // Leading returns the leader that Raft knows, its term, and whether this replica is the leader and serves. leader is 0
 // if Raft knows none, or if this replica leads but does not serve yet. It takes no lock.
 func (r *Replica) Leading() (leader topology.ReplicaID, term uint64, serving bool) {
-	id, term, ok, err := r.o.Host.GetLeaderID(r.shard)
+	id, term, ok, err := r.raft.Leader()
 	if told := r.told.Load(); err == nil && told != nil && told.Term > term {
-		return 0, told.Term, false // the event comes a little before GetLeaderID agrees with it
+		return 0, told.Term, false // the event comes a little before Raft agrees with it
 	}
 	if err != nil || !ok {
 		return 0, term, false
 	}
-	if topology.ReplicaID(id) == r.o.Replica {
+	if id == r.o.Replica {
 		if r.servingTerm.Load() != term {
 			return 0, term, false
 		}
 		return r.o.Replica, term, true
 	}
-	return topology.ReplicaID(id), term, false
+	return id, term, false
 }
 
 // lead watches who leads. A new leader applies a barrier before it serves: an empty entry of its own term.
@@ -65,24 +62,17 @@ func (r *Replica) lead() {
 // Nobody waits for it. If Raft refuses, a later request does the work.
 func (r *Replica) cutLog(entries uint64) {
 	left := min(entries, uint64(r.o.Knobs.CompactionOverhead))
-	option := dragonboat.SnapshotOption{OverrideCompactionOverhead: true, CompactionOverhead: math.MaxUint64}
 	// The index is settled here, not when the record is taken: an entry that holds the log may be applied in between.
 	applied := r.applied.Load()
 	cut := applied - min(applied, left)
 	if !r.o.Mistakes.AnyCut {
 		cut = min(cut, r.bounds.Load().held())
 	}
-	if cut > 0 {
-		option.CompactionIndex, option.CompactionOverhead = cut, 0
-	}
 	if !r.hosted.enter() {
 		return
 	}
-	rs, err := r.o.Host.RequestSnapshot(r.shard, option, raftlog.Timeout(time.Minute, r.o.Knobs.RTT))
+	r.raft.Cut(cut)
 	r.hosted.leave()
-	if err == nil {
-		rs.Release()
-	}
 }
 
 // Transfer asks Raft to hand the leadership to another replica. Raft may ignore the request.
@@ -91,7 +81,7 @@ func (r *Replica) Transfer(to topology.ReplicaID) error {
 		return ErrStopped
 	}
 	defer r.hosted.leave()
-	return r.o.Host.RequestLeaderTransfer(r.shard, uint64(to))
+	return r.raft.Transfer(to)
 }
 
 // held is the index up to which the log may be cut. While a region splits, its log is kept from the beginning of the
@@ -116,15 +106,15 @@ func (c *core) CutLog(entries uint64) bool {
 }
 
 // settleLeadership brings servingTerm in line with what Raft says. If it returns false the caller must try again: the
-// event comes a little before GetLeaderID agrees with it.
+// event comes a little before Raft agrees with it.
 func (r *Replica) settleLeadership() bool {
-	id, term, ok, err := r.o.Host.GetLeaderID(r.shard)
+	id, term, ok, err := r.raft.Leader()
 	if err == nil {
-		if told := r.told.Load(); term < told.Term || term == told.Term && id != told.LeaderID {
+		if told := r.told.Load(); term < told.Term || term == told.Term && id != told.Leader {
 			return false
 		}
 	}
-	self := err == nil && ok && topology.ReplicaID(id) == r.o.Replica
+	self := err == nil && ok && id == r.o.Replica
 	serving := r.servingTerm.Load()
 	switch {
 	case self && serving == term:
@@ -171,14 +161,6 @@ func (r *Replica) stepDown() {
 	}
 }
 
-var _ raftio.IRaftEventListener = LeaderListener(nil)
-
-// LeaderListener takes dragonboat's leader events of all regions of a store; it must not block.
-type LeaderListener func(raftio.LeaderInfo)
-
-// LeaderUpdated implements raftio.IRaftEventListener.
-func (l LeaderListener) LeaderUpdated(i raftio.LeaderInfo) { l(i) }
-
 // barrier proposes an empty entry in the term. It reports whether the entry was applied here, with no entry of a later
 // term before it.
 func (x *proposer) barrier(term uint64) bool {
@@ -193,6 +175,6 @@ func (x *proposer) barrier(term uint64) bool {
 
 // leads reports whether Raft knows this replica as the leader of term. It takes no lock.
 func (c *core) leads(term uint64) bool {
-	id, t, ok, err := c.o.Host.GetLeaderID(c.shard)
-	return err == nil && ok && id == uint64(c.o.Replica) && t == term
+	id, t, ok, err := c.raft.Leader()
+	return err == nil && ok && id == c.o.Replica && t == term
 }

@@ -5,10 +5,9 @@ import (
 	"fmt"
 	"testing"
 
-	sm "github.com/lni/dragonboat/v4/statemachine"
-
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/multiraft"
 )
 
 // applyNext applies an entry with one command.
@@ -20,7 +19,7 @@ func (r still) applyNext(t *testing.T, args ...string) {
 	}
 	entry := entryOf(r.machine.state.ApplyIndex+1, words)
 	binary.BigEndian.PutUint32(entry.Cmd[45:], uint32(r.machine.state.Version))
-	if _, err := r.machine.Update([]sm.Entry{entry}); err != nil || r.fs.Failed() != nil {
+	if _, err := r.machine.Update([]multiraft.Entry{entry}); err != nil || r.fs.Failed() != nil {
 		t.Fatalf("%q: %v, %v", args, err, r.fs.Failed())
 	}
 }

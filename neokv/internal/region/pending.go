@@ -6,8 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lni/dragonboat/v4"
-
+	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/redis"
 )
 
@@ -375,13 +374,13 @@ func unknown(err error) bool {
 }
 
 // outcome turns Raft's answer into an error. It is called for a proposal that apply has not claimed.
-func outcome(res dragonboat.RequestResult) error {
-	switch {
-	case res.Completed():
+func outcome(res multiraft.Answer) error {
+	switch multiraft.Outcome(res) {
+	case nil:
 		return &UnknownOutcome{"applied without an answer"}
-	case res.Dropped():
+	case multiraft.ErrDropped:
 		return ErrNotLeader
-	case res.Terminated():
+	case multiraft.ErrClosed:
 		return &UnknownOutcome{"store stopped"}
 	default:
 		return errNoQuorum

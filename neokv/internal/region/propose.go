@@ -1,17 +1,14 @@
 package region
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/lni/dragonboat/v4"
-	"github.com/lni/dragonboat/v4/client"
-	pb "github.com/lni/dragonboat/v4/raftpb"
-
 	"neokv.dev/neokv/internal/keys"
-	"neokv.dev/neokv/internal/multiraft/raftlog"
+	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/redis"
 )
 
@@ -35,7 +32,6 @@ import (
 // taken, so the proposer hands no more to what hangs.
 type proposer struct {
 	*core
-	session *client.Session // set before the first entry
 
 	mu       sync.Mutex
 	queue    []*Pending
@@ -289,30 +285,30 @@ func (x *proposer) mustWait(p *Pending) bool {
 }
 
 // send stamps a proposal and hands it to Raft. If it returns an error, the entry is in no log and never will be.
-func (x *proposer) send(b *proposal, term uint64, timeout time.Duration) (*dragonboat.RequestState, error) {
+func (x *proposer) send(b *proposal, term uint64, timeout time.Duration) (multiraft.Request, error) {
 	if term == 0 {
-		return nil, ErrNotLeader
+		return multiraft.Request{}, ErrNotLeader
 	}
 	if b.tooLarge != nil {
-		return nil, b.tooLarge
+		return multiraft.Request{}, b.tooLarge
 	}
 	if timeout < x.o.Knobs.RTT {
-		return nil, ErrDeadline
+		return multiraft.Request{}, ErrDeadline
 	}
 	x.mu.Lock()
 	b.term = term
 	x.mu.Unlock()
 	ahead := x.seal(b, term)
 	if !x.hosted.enter() {
-		return nil, ErrStopped
+		return multiraft.Request{}, ErrStopped
 	}
-	rs, err := x.o.Host.Propose(x.session, b.buf, raftlog.Timeout(timeout, x.o.Knobs.RTT))
+	rs, err := x.raft.Propose(b.buf, timeout)
 	x.hosted.leave()
 	if err != nil {
-		if err == dragonboat.ErrClosed || err == dragonboat.ErrShardClosed || err == dragonboat.ErrShardNotFound {
-			return nil, ErrStopped
+		if errors.Is(err, multiraft.ErrClosed) {
+			return multiraft.Request{}, ErrStopped
 		}
-		return nil, ErrNotLeader // busy or not ready: it may be tried again
+		return multiraft.Request{}, ErrNotLeader // busy or not ready: it may be tried again
 	}
 	if ahead {
 		x.counters.ReadSets.Add(1)
@@ -464,14 +460,14 @@ func (x *proposer) gather(answered int, took time.Duration) {
 
 // await returns when a proposal is finished. It finishes the proposal if no other goroutine does. err is the error of
 // send.
-func (x *proposer) await(b *proposal, rs *dragonboat.RequestState, err error) {
-	var res dragonboat.RequestResult
+func (x *proposer) await(b *proposal, rs multiraft.Request, err error) {
+	var res multiraft.Answer
 	if err == nil && x.o.Mistakes.EarlyReply {
 		x.replyEarly(b)
 	}
 	if err == nil {
 		select {
-		case res = <-rs.AppliedC():
+		case res = <-rs.Answer():
 			rs.Release()
 			x.awaitDeadline(b, res)
 		case <-b.returned: // another goroutine has claimed it: Raft's answer does not matter
@@ -489,10 +485,10 @@ func (x *proposer) await(b *proposal, rs *dragonboat.RequestState, err error) {
 
 // awaitDeadline waits, where Raft has given up a proposal before its deadline, until the deadline has passed or the
 // proposal is claimed. Raft counts ticks, and there is one from time to time that makes it count too many: see
-// raftlog.HostTick. The entry may be applied all the same, a moment later.
-func (x *proposer) awaitDeadline(b *proposal, res dragonboat.RequestResult) {
+// multiraft.HostTick. The entry may be applied all the same, a moment later.
+func (x *proposer) awaitDeadline(b *proposal, res multiraft.Answer) {
 	left := time.Until(b.deadline)
-	if !res.Timeout() || left <= 0 {
+	if multiraft.Outcome(res) != multiraft.ErrTimeout || left <= 0 {
 		return
 	}
 	late := time.NewTimer(left)
@@ -598,16 +594,16 @@ func (x *proposer) rejectAll(err error) {
 
 // Dropped is told of entries that dragonboat wanted to forward to another leader and that the transport dropped. They
 // are in no log and never will be, since this replica did not lead when they reached Raft.
-func (r *Replica) Dropped(entries []pb.Entry) { r.proposer.dropped(entries) }
+func (r *Replica) Dropped(entries []multiraft.LogEntry) { r.proposer.dropped(entries) }
 
 // dropped is Replica.Dropped.
-func (x *proposer) dropped(entries []pb.Entry) {
+func (x *proposer) dropped(entries []multiraft.LogEntry) {
 	for i := range entries {
-		cmd := entries[i].Cmd
-		if entries[i].Type == pb.EncodedEntry && len(cmd) > 0 {
-			cmd = cmd[1:] // dragonboat's one-byte payload header, uncompressed
+		payload, ok := multiraft.Payload(&entries[i])
+		if !ok {
+			continue
 		}
-		h, _, err := parseEntry(cmd)
+		h, _, err := parseEntry(payload)
 		if err != nil || h.store != x.o.Store || h.incarnation != x.o.Incarnation {
 			continue
 		}

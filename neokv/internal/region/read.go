@@ -6,9 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lni/dragonboat/v4"
-
-	"neokv.dev/neokv/internal/multiraft/raftlog"
+	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/redis"
 )
 
@@ -309,7 +307,7 @@ func (x *reader) round() error {
 	if !x.hosted.enter() {
 		return ErrStopped
 	}
-	rs, err := x.o.Host.ReadIndex(x.shard, raftlog.Timeout(roundTimeout, x.o.Knobs.RTT))
+	rs, err := x.raft.ReadIndex(roundTimeout)
 	x.hosted.leave()
 	if err != nil {
 		select {
@@ -319,27 +317,28 @@ func (x *reader) round() error {
 			return errRoundLost
 		}
 	}
-	answer := rs.ResultC()
+	answer := rs.Answer()
 	if x.o.Mistakes.LostRounds {
 		answer = nil
 	}
-	var res dragonboat.RequestResult
+	var res multiraft.Answer
 	select {
 	case res = <-answer:
 		rs.Release()
-	case <-x.stop: // dragonboat gives no answer to a request that arrives while it closes
+	case <-x.stop: // Raft gives no answer to a request that arrives while it closes
 		return ErrStopped
 	}
-	if !res.Completed() {
-		if res.Terminated() {
-			return ErrStopped
+	switch multiraft.Outcome(res) {
+	case nil:
+	case multiraft.ErrClosed:
+		return ErrStopped
+	case multiraft.ErrDropped, multiraft.ErrAborted:
+		select {
+		case <-x.stop:
+		case <-time.After(x.o.Knobs.RTT):
 		}
-		if res.Dropped() || res.Aborted() {
-			select {
-			case <-x.stop:
-			case <-time.After(x.o.Knobs.RTT):
-			}
-		}
+		return errRoundLost
+	default:
 		return errRoundLost
 	}
 	x.counters.ReadIndexRounds.Add(1)

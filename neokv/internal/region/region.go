@@ -11,13 +11,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lni/dragonboat/v4"
-	"github.com/lni/dragonboat/v4/raftio"
-	sm "github.com/lni/dragonboat/v4/statemachine"
-
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
-	"neokv.dev/neokv/internal/multiraft/raftlog"
+	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/schedule"
 	"neokv.dev/neokv/internal/topology"
@@ -55,7 +51,7 @@ type Options struct {
 	Store   topology.StoreID
 	Replica topology.ReplicaID
 	Engine  *engine.Engine
-	Host    *dragonboat.NodeHost
+	Host    *multiraft.Host
 	Knobs   settings.RaftKnobs
 	// Incarnation tells this start of the store from all others. Nobody waits for entries that an earlier start
 	// proposed.
@@ -185,8 +181,8 @@ type Replica struct {
 	machine  *machine
 	reader   reader
 
-	told    atomic.Pointer[raftio.LeaderInfo] // dragonboat's latest event
-	running atomic.Bool                       // Start has succeeded
+	told    atomic.Pointer[multiraft.Leader] // the latest event
+	running atomic.Bool                      // Start has succeeded
 	nudge   chan struct{}
 }
 
@@ -201,16 +197,12 @@ func New(o Options) *Replica {
 	return r
 }
 
-// Start starts the replica under its NodeHost. members is empty when the replica has run before, and when it joins:
-// then it begins empty and gets the region's data from the leader. A test that never calls Start may leave Host out of
-// the Options.
-func (r *Replica) Start(members map[uint64]dragonboat.Target, joins bool) error {
-	r.proposer.session = r.o.Host.GetNoOPSession(r.shard)
-	config := raftlog.GroupConfig(r.o.Region.ID, r.o.Replica, r.o.Knobs)
-	config.SnapshotEntries = 0 // see machine.count
-	err := r.o.Host.StartOnDiskReplica(members, joins, func(uint64, uint64) sm.IOnDiskStateMachine { return r.machine },
-		config)
-	if err != nil {
+// Start starts the replica under its host. members is empty when the replica has run before, and when it joins: then it
+// begins empty and gets the region's data from the leader. A test that never calls Start may leave Host out of the
+// Options.
+func (r *Replica) Start(members []topology.Peer, joins bool) error {
+	b := multiraft.Beginning{Members: members, Joins: joins, OwnCuts: true} // see machine.count
+	if err := r.raft.Start(r.machine, b); err != nil {
 		return fmt.Errorf("region %d: start replica %d: %w", r.o.Region.ID, r.o.Replica, err)
 	}
 	r.running.Store(true)
@@ -226,7 +218,7 @@ func (r *Replica) Running() bool { return r.running.Load() }
 func (r *Replica) Refuse(why error) { r.proposer.refuse(why) }
 
 // Stop ends serving. When it returns, all waiting runs are answered and all readers have left: a long read ends early,
-// and a write that apply works on is broken off soon. The caller then closes the NodeHost, and calls Join to wait for
+// and a write that apply works on is broken off soon. The caller then closes the host, and calls Join to wait for
 // the replica's goroutines.
 func (r *Replica) Stop() {
 	r.proposer.abandon(ErrStopped) // first, since await leaves open proposals to abandon
@@ -239,7 +231,7 @@ func (r *Replica) Stop() {
 	r.hosted.shut() // dragonboat copies a large proposal, and then uses what Close takes away
 }
 
-// Join returns when all goroutines of the replica have ended. The NodeHost must be closed before.
+// Join returns when all goroutines of the replica have ended. The host must be closed before.
 func (r *Replica) Join() { r.wg.Wait() }
 
 // Release answers every waiting run after the store has failed. Runs in flight get an unknown outcome.

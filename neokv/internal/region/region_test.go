@@ -15,11 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lni/dragonboat/v4"
-	pb "github.com/lni/dragonboat/v4/raftpb"
-	sm "github.com/lni/dragonboat/v4/statemachine"
-
 	"neokv.dev/neokv/internal/disk"
+	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/settings"
 )
@@ -118,7 +115,7 @@ func TestWrites(t *testing.T) {
 		call   redis.Call
 		writes bool
 	}{{call("bounds", "end", "7"), false}, {call("SET", "k", "v"), true}} {
-		if got := Writes(&pb.Entry{Cmd: encode(x.call)}); got != x.writes {
+		if got := Writes(&multiraft.LogEntry{Cmd: encode(x.call)}); got != x.writes {
 			t.Errorf("Writes(%q) = %v", x.call.Args, got)
 		}
 	}
@@ -280,7 +277,7 @@ func TestOutrun(t *testing.T) {
 		all = append(all, p)
 	}
 	apply := func(index uint64, want ...bool) {
-		if _, err := r.machine.Update([]sm.Entry{entryOf(index)}); err != nil { // of term 3
+		if _, err := r.machine.Update([]multiraft.Entry{entryOf(index)}); err != nil { // of term 3
 			t.Fatal(err)
 		}
 		for i, p := range all {
@@ -559,7 +556,7 @@ func TestStopWithoutAnAnswer(t *testing.T) {
 	r.proposer.queue = []*Pending{p}
 	b, awaited := r.proposer.form(), make(chan struct{})
 	go func() {
-		r.proposer.await(b, new(dragonboat.RequestState), nil)
+		r.proposer.await(b, multiraft.Request{}, nil)
 		close(awaited)
 	}()
 	r.Stop()

@@ -6,9 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	sm "github.com/lni/dragonboat/v4/statemachine"
-
 	"neokv.dev/neokv/internal/disk"
+	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/topology"
 )
@@ -94,7 +93,7 @@ func TestScriptsInEntries(t *testing.T) {
 }
 
 // entryOfScripts makes one log entry of calls, some of them scripts.
-func entryOfScripts(index uint64, limits redis.ScriptLimits, calls ...redis.Call) sm.Entry {
+func entryOfScripts(index uint64, limits redis.ScriptLimits, calls ...redis.Call) multiraft.Entry {
 	var s scripts
 	s.limit(limits)
 	entry := entryOf(index)
@@ -132,7 +131,7 @@ func TestScriptsAtApply(t *testing.T) {
 	} {
 		r := openStill(t, disk.Mem())
 		entry := entryOfScripts(1, limits, scriptCall(writes+x.text, "1", "{foo}k", "1111"))
-		if _, err := r.machine.Update([]sm.Entry{entry}); err != nil || r.fs.Failed() != nil {
+		if _, err := r.machine.Update([]multiraft.Entry{entry}); err != nil || r.fs.Failed() != nil {
 			t.Fatal(err, r.fs.Failed())
 		}
 		if got := value(r, "{foo}k"); got != x.want {
@@ -158,7 +157,8 @@ func TestScriptsOfAGroup(t *testing.T) {
 		for range 20 {
 			units = s.appendCall(units, &script)
 		}
-		if _, err := r.machine.Update([]sm.Entry{entryOfUnits(1, units, nil, nil, &s)}); err != nil || r.fs.Failed() != nil {
+		entry := entryOfUnits(1, units, nil, nil, &s)
+		if _, err := r.machine.Update([]multiraft.Entry{entry}); err != nil || r.fs.Failed() != nil {
 			t.Fatal(err, r.fs.Failed())
 		}
 		if ended := r.machine.writer.ScriptsEnded; ended < 8 || ended > 16 {

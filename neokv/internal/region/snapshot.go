@@ -5,10 +5,9 @@ import (
 	"fmt"
 	"io"
 
-	sm "github.com/lni/dragonboat/v4/statemachine"
-
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -19,7 +18,7 @@ type export struct {
 	pinned *engine.Snapshot
 }
 
-// PrepareSnapshot implements sm.IOnDiskStateMachine: it pins the present state. dragonboat calls it while no Update
+// PrepareSnapshot implements multiraft.Machine: it pins the present state. dragonboat calls it while no Update
 // runs.
 func (m *machine) PrepareSnapshot() (any, error) {
 	m.still.Lock()
@@ -34,22 +33,22 @@ func (m *machine) PrepareSnapshot() (any, error) {
 	return x, nil
 }
 
-// SaveSnapshot implements sm.IOnDiskStateMachine: it sends a prepared snapshot. A store that has failed stops sending,
+// SaveSnapshot implements multiraft.Machine: it sends a prepared snapshot. A store that has failed stops sending,
 // and the receiver drops what it has received.
 func (m *machine) SaveSnapshot(prepared any, w io.Writer, stop <-chan struct{}) error {
 	x := prepared.(*export)
 	if x == nil {
-		return sm.ErrSnapshotAborted
+		return multiraft.ErrSnapshotAborted
 	}
 	err := m.save(x, w, stop)
 	err = errors.Join(err, x.pinned.Close())
-	for _, known := range []error{nil, sm.ErrSnapshotStopped, sm.ErrSnapshotStreaming} {
+	for _, known := range []error{nil, multiraft.ErrSnapshotStopped, multiraft.ErrSnapshotStreaming} {
 		if errors.Is(err, known) {
 			return known
 		}
 	}
 	m.o.Fence(fmt.Errorf("region %d: read a snapshot: %w", m.o.Region.ID, err))
-	return sm.ErrSnapshotAborted
+	return multiraft.ErrSnapshotAborted
 }
 
 func (m *machine) save(x *export, out io.Writer, stop <-chan struct{}) (err error) {
@@ -65,7 +64,7 @@ func (m *machine) save(x *export, out io.Writer, stop <-chan struct{}) (err erro
 	going := func() error {
 		select {
 		case <-stop:
-			return sm.ErrSnapshotStopped
+			return multiraft.ErrSnapshotStopped
 		default:
 			return nil
 		}
@@ -112,21 +111,21 @@ func (m *machine) header(s *keys.RegionState) snapshotHeader {
 	return snapshotHeader{region: m.o.Region.ID, slots: s.Slots, applyIndex: s.ApplyIndex}
 }
 
-// RecoverFromSnapshot implements sm.IOnDiskStateMachine. It replaces the region's data with a received snapshot, or
+// RecoverFromSnapshot implements multiraft.Machine. It replaces the region's data with a received snapshot, or
 // leaves it as it is. A damaged snapshot makes the store fail; an error returned from here would make dragonboat end
 // the process.
 func (m *machine) RecoverFromSnapshot(in io.Reader, stop <-chan struct{}) error {
 	m.still.Lock()
 	defer m.still.Unlock()
 	if m.broken {
-		return sm.ErrSnapshotStopped
+		return multiraft.ErrSnapshotStopped
 	}
 	if m.idle() {
 		return nil
 	}
 	err := m.install(in, stop)
-	if errors.Is(err, sm.ErrSnapshotStopped) {
-		return sm.ErrSnapshotStopped
+	if errors.Is(err, multiraft.ErrSnapshotStopped) {
+		return multiraft.ErrSnapshotStopped
 	}
 	if err != nil {
 		m.o.Fence(fmt.Errorf("region %d: install a snapshot: %w", m.o.Region.ID, err))

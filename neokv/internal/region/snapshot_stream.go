@@ -7,10 +7,9 @@ import (
 	"hash/crc32"
 	"io"
 
-	sm "github.com/lni/dragonboat/v4/statemachine"
-
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -69,7 +68,7 @@ func receive(in io.Reader, tables *engine.Ingestion, stop <-chan struct{}) (h sn
 	for {
 		select {
 		case <-stop:
-			return h, 0, sm.ErrSnapshotStopped
+			return h, 0, multiraft.ErrSnapshotStopped
 		default:
 		}
 		kind, payload, err := r.frame()

@@ -13,11 +13,10 @@ import (
 	"testing"
 	"time"
 
-	sm "github.com/lni/dragonboat/v4/statemachine"
-
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
 )
@@ -270,19 +269,19 @@ func TestSnapshotStops(t *testing.T) {
 		}
 		return r.machine.SaveSnapshot(prepared, w, stop)
 	}
-	if err := save(io.Discard, stop); err != sm.ErrSnapshotStopped {
-		t.Errorf("SaveSnapshot = %v; want %v", err, sm.ErrSnapshotStopped)
+	if err := save(io.Discard, stop); err != multiraft.ErrSnapshotStopped {
+		t.Errorf("SaveSnapshot = %v; want %v", err, multiraft.ErrSnapshotStopped)
 	}
 	for n := range 20 { // the receiver is gone after n bytes or so
-		if err := save(&dead{n * len(stream) / 20}, nil); err != sm.ErrSnapshotStreaming {
-			t.Errorf("SaveSnapshot to a receiver that is gone = %v; want %v", err, sm.ErrSnapshotStreaming)
+		if err := save(&dead{n * len(stream) / 20}, nil); err != multiraft.ErrSnapshotStreaming {
+			t.Errorf("SaveSnapshot to a receiver that is gone = %v; want %v", err, multiraft.ErrSnapshotStreaming)
 		}
 	}
 	to := openStill(t, disk.Mem())
 	defer to.close(t)
-	if err := to.machine.RecoverFromSnapshot(bytes.NewReader(stream), stop); err != sm.ErrSnapshotStopped ||
+	if err := to.machine.RecoverFromSnapshot(bytes.NewReader(stream), stop); err != multiraft.ErrSnapshotStopped ||
 		len(to.content(t)) > 0 {
-		t.Errorf("RecoverFromSnapshot = %v; want %v, and nothing in it", err, sm.ErrSnapshotStopped)
+		t.Errorf("RecoverFromSnapshot = %v; want %v, and nothing in it", err, multiraft.ErrSnapshotStopped)
 	}
 	if r.fs.Failed() != nil || to.fs.Failed() != nil {
 		t.Errorf("a store failed: %v, %v", r.fs.Failed(), to.fs.Failed())
@@ -296,8 +295,8 @@ func TestSnapshotStops(t *testing.T) {
 	if err == nil {
 		err = to.machine.SaveSnapshot(prepared, io.Discard, nil)
 	}
-	if err != sm.ErrSnapshotAborted {
-		t.Errorf("SaveSnapshot on a failed store = %v; want %v", err, sm.ErrSnapshotAborted)
+	if err != multiraft.ErrSnapshotAborted {
+		t.Errorf("SaveSnapshot on a failed store = %v; want %v", err, multiraft.ErrSnapshotAborted)
 	}
 }
 
@@ -335,7 +334,7 @@ type dead struct{ after int }
 
 func (d *dead) Write(p []byte) (int, error) {
 	if d.after -= len(p); d.after < 0 {
-		return 0, sm.ErrSnapshotStreaming
+		return 0, multiraft.ErrSnapshotStreaming
 	}
 	return len(p), nil
 }
@@ -420,7 +419,7 @@ func TestCutBySize(t *testing.T) {
 	apply := func(n, bytes int) {
 		t.Helper()
 		for _, e := range entries(next, slices.Repeat([][]string{{"set", "k", strings.Repeat("v", bytes)}}, n)...) {
-			if _, err := r.machine.Update([]sm.Entry{e}); err != nil || r.fs.Failed() != nil {
+			if _, err := r.machine.Update([]multiraft.Entry{e}); err != nil || r.fs.Failed() != nil {
 				t.Fatal(err, r.fs.Failed())
 			}
 			next++

@@ -8,16 +8,15 @@ import (
 	"strings"
 	"testing"
 
-	sm "github.com/lni/dragonboat/v4/statemachine"
-
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/topology"
 )
 
 // entryOf makes one log entry of many calls.
-func entryOf(index uint64, calls ...[][]byte) sm.Entry {
+func entryOf(index uint64, calls ...[][]byte) multiraft.Entry {
 	cmd := make([]byte, entryHeaderBytes)
 	h := entryHeader{term: 3, timeMS: 1000 + index, version: keys.Version(1000+index, index), store: 9,
 		bounds: 1}
@@ -25,7 +24,7 @@ func entryOf(index uint64, calls ...[][]byte) sm.Entry {
 	for _, args := range calls {
 		cmd = appendCall(cmd, &redis.Call{Args: args})
 	}
-	return sm.Entry{Index: index, Cmd: cmd}
+	return multiraft.Entry{Index: index, Cmd: cmd}
 }
 
 func words(line string) (args [][]byte) {
@@ -71,7 +70,7 @@ func stagedScript(random *rand.Rand) redis.Call {
 }
 
 // entryOfUnits makes one log entry of units: calls, groups, marks and waiters. It is exact if it has marks or waiters.
-func entryOfUnits(index uint64, units, marks, waiters []byte, s *scripts) sm.Entry {
+func entryOfUnits(index uint64, units, marks, waiters []byte, s *scripts) multiraft.Entry {
 	entry := entryOf(index)
 	entry.Cmd = append(append(append(append(entry.Cmd, units...), s.bytes...), marks...), waiters...)
 	if n := len(marks) + len(waiters); n > 0 || len(s.bytes) > 0 {
@@ -134,11 +133,11 @@ func stagedUnits(random *rand.Rand, n int) (units, marks []byte, s *scripts) {
 }
 
 // apply applies a log from where the replica is, in updates of random sizes.
-func (r still) apply(t testing.TB, random *rand.Rand, log []sm.Entry) {
+func (r still) apply(t testing.TB, random *rand.Rand, log []multiraft.Entry) {
 	t.Helper()
 	for from := int(r.machine.state.ApplyIndex); from < len(log); from = int(r.machine.state.ApplyIndex) {
 		n := min(len(log)-from, 1+random.IntN(8))
-		if _, err := r.machine.Update(append([]sm.Entry{}, log[from:from+n]...)); err != nil || r.fs.Failed() != nil {
+		if _, err := r.machine.Update(append([]multiraft.Entry{}, log[from:from+n]...)); err != nil || r.fs.Failed() != nil {
 			t.Fatal(err, r.fs.Failed())
 		}
 	}
@@ -226,7 +225,7 @@ func TestStages(t *testing.T) {
 // checkStages returns an error if a replica differs from the model after it has been inside an entry so many times.
 func checkStages(t *testing.T, seed uint64, enough int, mistakes Mistakes) error {
 	random := rand.New(rand.NewPCG(seed, 0))
-	var log []sm.Entry
+	var log []multiraft.Entry
 	for len(log) < 60 {
 		units, marks, scripts := stagedUnits(random, 1+random.IntN(30))
 		log = append(log, entryOfUnits(uint64(len(log)+1), units, marks, stagedWaiters(random), scripts))
@@ -302,7 +301,7 @@ func TestUnitIsNeverCut(t *testing.T) {
 func checkUnits(t *testing.T, seed uint64, grouped bool, mistakes Mistakes) error {
 	random := rand.New(rand.NewPCG(seed, 0))
 	long := strings.Repeat("v", 70_000)
-	var log []sm.Entry
+	var log []multiraft.Entry
 	n := 0
 	for len(log) < 40 {
 		var units []byte
@@ -388,7 +387,7 @@ func TestStagesBoundBatches(t *testing.T) {
 	for range 100 {
 		calls = append(calls, words("flushall"), words("rpush {foo}l a b c"))
 	}
-	if _, err := r.machine.Update([]sm.Entry{entryOf(1, calls...)}); err != nil || r.fs.Failed() != nil {
+	if _, err := r.machine.Update([]multiraft.Entry{entryOf(1, calls...)}); err != nil || r.fs.Failed() != nil {
 		t.Fatal(err, r.fs.Failed())
 	}
 	if got := r.counters.Stages.Load(); got < 200 || got > 250 {

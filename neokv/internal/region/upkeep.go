@@ -3,16 +3,15 @@ package region
 import (
 	"fmt"
 
-	sm "github.com/lni/dragonboat/v4/statemachine"
-
 	"neokv.dev/neokv/internal/engine"
+	"neokv.dev/neokv/internal/multiraft"
 )
 
 // This file has the methods of Replica that the store's background work uses. None of them is on the path of a command.
 
 // StateMachine returns the state machine that Start hands to Raft. A test may drive it without Raft, from one
 // goroutine.
-func (r *Replica) StateMachine() sm.IOnDiskStateMachine { return r.machine }
+func (r *Replica) StateMachine() multiraft.Machine { return r.machine }
 
 // Inspect calls f with a view of the store's engine and reports whether f succeeded. It does not call f if the replica
 // is stopped or the store has failed. Stop waits until f has returned. An error of f makes the store fail.

@@ -12,9 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	sm "github.com/lni/dragonboat/v4/statemachine"
-
 	"neokv.dev/neokv/internal/disk"
+	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
@@ -176,9 +175,9 @@ func (x *crowd) deliver() {
 }
 
 func (x *crowd) update(cmd []byte) {
-	entry := sm.Entry{Index: x.machine.state.ApplyIndex + 1, Cmd: cmd}
+	entry := multiraft.Entry{Index: x.machine.state.ApplyIndex + 1, Cmd: cmd}
 	x.note("apply %d: %q", entry.Index, cmd[entryHeaderBytes:])
-	if _, err := x.machine.Update([]sm.Entry{entry}); err != nil || x.fs.Failed() != nil {
+	if _, err := x.machine.Update([]multiraft.Entry{entry}); err != nil || x.fs.Failed() != nil {
 		x.fail("%v, %v", err, x.fs.Failed())
 	}
 }

@@ -14,10 +14,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	sm "github.com/lni/dragonboat/v4/statemachine"
-
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
@@ -239,9 +238,9 @@ func (x *rivals) deliver() {
 }
 
 func (x *rivals) update(cmd []byte) {
-	entry := sm.Entry{Index: x.machine.state.ApplyIndex + 1, Cmd: cmd}
+	entry := multiraft.Entry{Index: x.machine.state.ApplyIndex + 1, Cmd: cmd}
 	refused := x.counters.RefusedEntries.Load()
-	_, err := x.machine.Update([]sm.Entry{entry})
+	_, err := x.machine.Update([]multiraft.Entry{entry})
 	synctest.Wait() // a client may have waited for the end of the update
 	if err != nil || x.fs.Failed() != nil {
 		x.fail("%v, %v", err, x.fs.Failed())
@@ -440,7 +439,7 @@ func TestMarks(t *testing.T) {
 		if len(marks) > 0 {
 			entry.Cmd = appendTrailer(entry.Cmd, 0, len(marks), false, nil, base)
 		}
-		if _, err := r.machine.Update([]sm.Entry{entry}); err != nil || r.fs.Failed() != nil {
+		if _, err := r.machine.Update([]multiraft.Entry{entry}); err != nil || r.fs.Failed() != nil {
 			t.Fatal(err, r.fs.Failed())
 		}
 	}
@@ -640,7 +639,7 @@ func TestUnitsAreBounded(t *testing.T) {
 		}
 		h.timeMS = 1000
 		h.put(b.buf)
-		if _, err := r.machine.Update([]sm.Entry{{Index: 1, Cmd: b.buf}}); err != nil || r.fs.Failed() != nil {
+		if _, err := r.machine.Update([]multiraft.Entry{{Index: 1, Cmd: b.buf}}); err != nil || r.fs.Failed() != nil {
 			t.Fatal(err, r.fs.Failed())
 		}
 		if waits {
@@ -718,7 +717,7 @@ func TestWorkOfUnitsIsBounded(t *testing.T) {
 		}
 		h.timeMS, h.version = 1000, 1
 		h.put(b.buf)
-		if _, err := r.machine.Update([]sm.Entry{{Index: 1, Cmd: b.buf}}); err != nil || r.fs.Failed() != nil {
+		if _, err := r.machine.Update([]multiraft.Entry{{Index: 1, Cmd: b.buf}}); err != nil || r.fs.Failed() != nil {
 			t.Fatal(err, r.fs.Failed())
 		}
 		if how != "nobody waits" {

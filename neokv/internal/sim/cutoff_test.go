@@ -7,8 +7,7 @@ import (
 	"testing"
 	"time"
 
-	pb "github.com/lni/dragonboat/v4/raftpb"
-
+	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/topology"
 )
@@ -25,7 +24,7 @@ func TestPipelineAcrossACutLeader(t *testing.T) {
 		stuck, fine := "r{"+regionTags[0]+"}", "r{"+regionTags[1]+"}"
 		time.Sleep(time.Second)
 		// Messages of region 1 come too late, all others in time.
-		s.hold(10*time.Second, func(m *pb.Message) bool { return m.ShardID == 1 })
+		s.hold(10*time.Second, func(m *multiraft.Message) bool { return m.ShardID == 1 })
 		nc, err := s.c.Dial(t.Context(), home.Addr())
 		if err != nil {
 			t.Fatal(err)

@@ -7,9 +7,8 @@ import (
 	"sync"
 	"time"
 
-	pb "github.com/lni/dragonboat/v4/raftpb"
-
 	"neokv.dev/neokv/fault"
+	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/topology"
 )
@@ -142,7 +141,7 @@ func (s *sim) waitingChild(parent topology.Region, first, second, absent seam.St
 	for _, r := range s.regions() {
 		largest = max(largest, r.ID)
 	}
-	s.hold(time.Hour, func(m *pb.Message) bool { return topology.RegionID(m.ShardID) > largest })
+	s.hold(time.Hour, func(m *multiraft.Message) bool { return topology.RegionID(m.ShardID) > largest })
 	defer s.hold(0, nil)
 	s.do("kill %d", absent.ID())
 	s.do("link %d %d delay=5ms", first.ID(), second.ID()) // entries follow the split before it is committed
@@ -227,7 +226,7 @@ func (s *sim) sawBehind(st topology.StoreID, r topology.RegionID, payload []byte
 }
 
 // hold lets match choose Raft messages that wait at their senders for d; d = 0 ends that.
-func (s *sim) hold(d time.Duration, match func(*pb.Message) bool) {
+func (s *sim) hold(d time.Duration, match func(*multiraft.Message) bool) {
 	for _, a := range s.nodes {
 		for _, b := range s.others(a) {
 			s.inside.Network().Hold(a.ID(), b.ID(), d, match)

@@ -8,8 +8,7 @@ import (
 	"testing"
 	"time"
 
-	pb "github.com/lni/dragonboat/v4/raftpb"
-
+	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/topology"
 )
@@ -114,8 +113,8 @@ type handovers struct {
 // handovers begins to watch. A hand-over whose log is not equal on both sides sends no such message.
 func (s *sim) handovers() *handovers {
 	h := &handovers{at: make(map[uint64][]time.Time)}
-	s.hold(lost, func(m *pb.Message) bool {
-		if m.Type != pb.TimeoutNow {
+	s.hold(lost, func(m *multiraft.Message) bool {
+		if m.Type != multiraft.TimeoutNow {
 			return false
 		}
 		h.mu.Lock()
@@ -281,8 +280,8 @@ func TestLeadersStay(t *testing.T) {
 	inHomes(t, "the home is behind", seam.Hooks{}, func(t *testing.T, s *sim) {
 		home := s.home(1)
 		s.lose(t, home)
-		s.hold(lost, func(m *pb.Message) bool {
-			return m.Type == pb.Replicate && len(m.Entries) > 0 && m.To == 1 && m.ShardID == 1
+		s.hold(lost, func(m *multiraft.Message) bool {
+			return m.Type == multiraft.Replicate && len(m.Entries) > 0 && m.To == 1 && m.ShardID == 1
 		})
 		stop := s.steadyWriters(t, 25*time.Millisecond)
 		time.Sleep(long)

@@ -12,10 +12,9 @@ import (
 	"testing"
 	"time"
 
-	pb "github.com/lni/dragonboat/v4/raftpb"
-
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/topology"
 )
@@ -114,7 +113,7 @@ func TestPayloadThatDiffers(t *testing.T) {
 			t.Errorf("before any difference: %v", s.problem)
 		}
 		follower := s.others(leader)[0]
-		s.inside.Network().Hold(leader.ID(), follower.ID(), time.Millisecond, func(m *pb.Message) bool {
+		s.inside.Network().Hold(leader.ID(), follower.ID(), time.Millisecond, func(m *multiraft.Message) bool {
 			m.Entries = slices.Clone(m.Entries) // the sender's log shares them
 			for i := range m.Entries {
 				m.Entries[i].Cmd = bytes.ReplaceAll(m.Entries[i].Cmd, []byte("sent"), []byte("seen"))

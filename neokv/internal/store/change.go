@@ -10,7 +10,7 @@ import (
 
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/meta"
-	"neokv.dev/neokv/internal/multiraft/raftlog"
+	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/topology"
@@ -518,7 +518,7 @@ type boundsAnswer struct {
 	Phase   keys.RegionPhase  `json:"phase"`
 	Change  keys.RegionChange `json:"change"` // the one that is open
 	Applied uint64            `json:"applied"`
-	Log     raftlog.End       `json:"log"`
+	Log     multiraft.End     `json:"log"`
 	Synced  bool              `json:"synced,omitempty"` // all this is durable
 
 	took time.Duration // to get the answer
@@ -541,7 +541,7 @@ func (s *Store) boundsOn(ctx context.Context, on topology.StoreID, c boundsCall)
 
 func (s *Store) answerBounds(ctx context.Context, c boundsCall) (b boundsAnswer) {
 	if b.Runs = s.running(c.Region); b.Runs {
-		b.Log, _ = s.log.End(uint64(c.Region)) // without it, another one stands for election
+		b.Log, _ = s.raft.LogEnd(c.Region) // without it, another one stands for election
 	}
 	r := s.Replica(c.Region)
 	if r == nil && s.Table() != nil { // else the engine may not be open yet

@@ -8,7 +8,7 @@ import (
 
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/engine"
-	"neokv.dev/neokv/internal/multiraft/raftlog"
+	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/internal/transport"
@@ -18,7 +18,7 @@ import (
 type Counters struct {
 	Regions   []*region.Counters // of every region that has had a replica here, in no order; they are live, not copies
 	Engine    engine.Metrics
-	Log       raftlog.Stats
+	Log       multiraft.Stats
 	Disk      disk.Stats
 	Transport transport.Stats
 	Bus       *BusStats // live
@@ -29,7 +29,7 @@ type Counters struct {
 func (s *Store) Counters() Counters {
 	d, before := s.o.FS.Stats(), s.counters.disk
 	return Counters{
-		Regions: s.counters.list(), Engine: s.engine.Metrics(), Log: s.log.Stats(), Transport: s.endpoint.Stats(),
+		Regions: s.counters.list(), Engine: s.engine.Metrics(), Log: s.raft.LogStats(), Transport: s.endpoint.Stats(),
 		Disk: disk.Stats{
 			Syncs: d.Syncs - before.Syncs, SyncNanos: d.SyncNanos - before.SyncNanos,
 			BytesWritten: d.BytesWritten - before.BytesWritten, AloneSyncs: d.AloneSyncs - before.AloneSyncs,

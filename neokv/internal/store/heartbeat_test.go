@@ -4,11 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"testing"
-	"time"
 
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/meta"
-	"neokv.dev/neokv/internal/multiraft/raftlog"
+	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
@@ -18,7 +17,7 @@ import (
 func idle() *Store {
 	s := &Store{
 		o:       Options{ID: 1, FS: disk.Mem(), Host: "h", Port: 7001},
-		current: new(meta.Map), wake: make(chan struct{}, 1), stalls: raftlog.NewStalls(time.Second),
+		current: new(meta.Map), wake: make(chan struct{}, 1), raft: multiraft.New(multiraft.Options{}),
 		statuses: make(map[topology.StoreID]meta.Status), leads: make(map[topology.RegionID]meta.Lead),
 	}
 	s.replicas.Store(new(map[topology.RegionID]*region.Replica))

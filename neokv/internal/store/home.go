@@ -190,7 +190,7 @@ func (s *Store) fitness(regions []topology.RegionID) fitness {
 	heard, alone := s.heard, s.alone
 	s.mu.Unlock()
 	if !alone && s.Failed() == nil && !s.full.Load() {
-		f.Well = min(time.Since(heard), time.Since(s.stalls.Over()))
+		f.Well = min(time.Since(heard), time.Since(s.raft.StallOver()))
 	}
 	for i, id := range regions {
 		if r := s.Replica(id); r != nil && r.Running() {

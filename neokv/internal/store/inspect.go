@@ -14,7 +14,7 @@ import (
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/meta"
-	"neokv.dev/neokv/internal/multiraft/raftlog"
+	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
 )
@@ -57,23 +57,24 @@ func OpenInspection(o Options, bad func(error)) (x *Inspection, wrong []error, e
 	if err != nil {
 		wrong = append(wrong, err)
 	}
-	s.log = raftlog.New(s.engine, raftlog.Options{
-		Applied: s.applied, Failed: func() error { return nil }, Fence: bad,
+	s.raft = multiraft.New(multiraft.Options{
+		FS: o.FS, Applied: s.applied, Failed: func() error { return nil }, Fence: bad,
 	})
+	s.raft.OpenLog(s.engine)
 	for i := range all {
 		r := &all[i]
-		if err := s.log.Check(r.id, r.record.ID); err != nil {
+		if err := s.raft.Check(r.id, r.record.ID); err != nil {
 			wrong = append(wrong, err)
 		}
-		last, err := s.log.Last(r.id)
+		last, err := s.raft.LastLogged(r.id)
 		if err != nil {
 			wrong = append(wrong, err)
 		}
 		x.Regions = append(x.Regions, InspectedRegion{Region: r.region(), Replica: r.record.ID, Phase: r.state.Phase,
 			Applied: r.state.ApplyIndex, Logged: last})
 	}
-	if _, member := meta.Members(o.Settings.Cluster.Stores)[uint64(o.ID)]; member {
-		if err := s.log.Check(topology.MetaRegion, topology.ReplicaID(o.ID)); err != nil {
+	if meta.IsMember(o.Settings.Cluster.Stores, o.ID) {
+		if err := s.raft.Check(topology.MetaRegion, topology.ReplicaID(o.ID)); err != nil {
 			wrong = append(wrong, err)
 		}
 	}

@@ -10,9 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lni/dragonboat/v4"
-	pb "github.com/lni/dragonboat/v4/raftpb"
-
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/meta"
@@ -124,7 +121,7 @@ func setReplica(b *engine.Batch, id topology.RegionID, state *keys.RegionState, 
 // newReplica makes the store's replica of a region; startReplica starts it.
 func (s *Store) newReplica(o *ownedRegion) *region.Replica {
 	return region.New(region.Options{
-		Region: o.region(), Store: s.o.ID, Replica: o.record.ID, Engine: s.engine, Host: s.host,
+		Region: o.region(), Store: s.o.ID, Replica: o.record.ID, Engine: s.engine, Host: s.raft,
 		Knobs: s.o.Settings.Raft, Incarnation: s.incarnation(), Failed: s.o.FS.Failed,
 		Seed:  rand.NewPCG(s.o.Seed^uint64(s.o.ID)<<48, uint64(o.id)).Uint64(),
 		Fence: s.o.FS.Fence, ClockAhead: s.o.ClockAhead, OldestRead: s.o.FS.OldestRead, Changed: s.leadingChanged,
@@ -140,7 +137,7 @@ func (s *Store) incarnation() uint64 {
 	return s.o.Rand.Uint64() ^ uint64(time.Now().UnixNano())
 }
 
-// startParallel is how many replicas a store starts at once. dragonboat starts one after the other; the rest is
+// startParallel is how many replicas a store starts at once. the Raft library starts one after the other; the rest is
 // reading.
 const startParallel = 4
 
@@ -151,13 +148,13 @@ func (s *Store) checkLogs(all []ownedRegion) error {
 	for w := range startParallel {
 		wg.Go(func() {
 			for i := w; i < len(all) && errs[w] == nil; i += startParallel {
-				errs[w] = s.log.Check(all[i].id, all[i].record.ID)
+				errs[w] = s.raft.Check(all[i].id, all[i].record.ID)
 			}
 		})
 	}
 	wg.Wait()
-	if _, member := meta.Members(s.o.Settings.Cluster.Stores)[uint64(s.o.ID)]; member {
-		errs = append(errs, s.log.Check(topology.MetaRegion, topology.ReplicaID(s.o.ID)))
+	if meta.IsMember(s.o.Settings.Cluster.Stores, s.o.ID) {
+		errs = append(errs, s.raft.Check(topology.MetaRegion, topology.ReplicaID(s.o.ID)))
 	}
 	return errors.Join(errs...)
 }
@@ -196,18 +193,15 @@ func (s *Store) startReplicas(all []ownedRegion) error {
 }
 
 func (s *Store) startReplica(replica *region.Replica, o *ownedRegion) error {
-	var members map[uint64]dragonboat.Target
+	var members []topology.Peer
 	joins := false
 	switch {
-	case s.host.HasNodeInfo(uint64(o.id), uint64(o.record.ID)):
+	case s.raft.Ran(o.id, o.record.ID):
 	case o.record.Joins: // the region may have been here before, so it is not Fresh: promises belong to the store
 		joins = true
 	default:
 		s.endpoint.Fresh(o.id)
-		members = make(map[uint64]dragonboat.Target)
-		for _, p := range o.record.Peers {
-			members[uint64(p.Replica)] = p.Store.RaftAddress()
-		}
+		members = o.record.Peers
 	}
 	s.mu.Lock()
 	_, born := s.born[o.id]
@@ -350,7 +344,7 @@ func (s *Store) past(leaving keys.RegionChange) (bool, error) {
 	return applied >= leaving.Begun && !open, nil
 }
 
-// remove ends a replica whose region was absorbed. Its log goes in the background: dragonboat may take long to let go
+// remove ends a replica whose region was absorbed. Its log goes in the background: Raft may take long to let go
 // of a replica that sends a snapshot, and children of splits must not wait for that to start.
 func (s *Store) remove(id topology.RegionID, r *region.Replica) {
 	s.replicaMu.Lock()
@@ -370,20 +364,18 @@ func (s *Store) remove(id topology.RegionID, r *region.Replica) {
 func (s *Store) removeReplica(id topology.RegionID, r *region.Replica) error {
 	r.Stop()
 	_, replica := r.Region()
-	err := s.host.StopReplica(uint64(id), uint64(replica))
-	if err != nil && !errors.Is(err, dragonboat.ErrShardNotFound) {
+	if err := s.raft.Stop(id, replica); err != nil {
 		return err
 	}
 	r.Join()
 	r.Counters().Orphans.Set(0, 0) // the region that has its slots now counts them
-	// Not SyncRemoveData: it panics if a worker takes the replica up just when it stops.
 	for {
-		err := s.host.RemoveData(uint64(id), uint64(replica))
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, dragonboat.ErrShardNotStopped) {
+		removed, err := s.raft.RemoveLog(id, replica)
+		if err != nil {
 			return err
+		}
+		if removed {
+			break
 		}
 		if !pause(s.ctx, removePause) {
 			return nil
@@ -394,59 +386,17 @@ func (s *Store) removeReplica(id topology.RegionID, r *region.Replica) error {
 	return nil
 }
 
-// removePause is how long removeReplica waits for dragonboat before it asks again.
+// removePause is how long removeReplica waits for Raft before it asks again.
 const removePause = 5 * time.Millisecond
 
-// removeLogs removes the logs of replicas that have no record, which a crash has left behind, and their folders for
-// snapshots. dragonboat removes the log first, so a folder may be all that is left.
+// removeLogs removes the logs of replicas that have no record, which a crash has left behind, and what received
+// snapshots have left of them.
 func (s *Store) removeLogs(all []ownedRegion) error {
-	infos, err := s.log.ListNodeInfo()
-	if err != nil {
-		return err
-	}
-	owned := func(shard, replica uint64) bool {
-		return shard == uint64(topology.MetaRegion) || slices.ContainsFunc(all, func(o ownedRegion) bool {
-			return uint64(o.id) == shard && uint64(o.record.ID) == replica
+	return s.raft.RemoveOthers(func(region topology.RegionID, replica topology.ReplicaID) bool {
+		return region == topology.MetaRegion || slices.ContainsFunc(all, func(o ownedRegion) bool {
+			return o.id == region && o.record.ID == replica
 		})
-	}
-	for _, i := range infos {
-		if owned(i.ShardID, i.ReplicaID) {
-			continue
-		}
-		if err := s.log.RemoveNodeData(i.ShardID, i.ReplicaID); err != nil {
-			return err
-		}
-	}
-	return s.removeFolders(s.o.FS.PathJoin(s.o.Dir, raftDir), owned)
-}
-
-// removeFolders removes the folders for snapshots of replicas that are not owned, wherever they are in dir.
-func (s *Store) removeFolders(dir string, owned func(shard, replica uint64) bool) error {
-	names, err := s.o.FS.List(dir)
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		path := s.o.FS.PathJoin(dir, name)
-		var shard, replica uint64
-		if n, _ := fmt.Sscanf(name, "snapshot-%d-%d", &shard, &replica); n == 2 {
-			if owned(shard, replica) {
-				continue
-			}
-			if err := s.o.FS.RemoveAll(path); err != nil {
-				return err
-			}
-			continue
-		}
-		if info, err := s.o.FS.Stat(path); err != nil {
-			return err
-		} else if info.IsDir() {
-			if err := s.removeFolders(path, owned); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	})
 }
 
 // join makes records of replicas that the map gives to this store and that it does not have, where their slots belong
@@ -632,15 +582,7 @@ func (x beside) Child(b *engine.Batch, child topology.Region) error {
 	if err := b.Set(keys.AppendReplica(nil, child.ID), record.Append(nil)); err != nil {
 		return err
 	}
-	members := pb.Membership{ConfigChangeId: 1, Addresses: make(map[uint64]string)}
-	for _, p := range child.Peers {
-		members.Addresses[uint64(p.Replica)] = p.Store.RaftAddress()
-	}
-	err := x.s.log.Import(b, pb.Snapshot{
-		ShardID: uint64(child.ID), Index: region.ChildIndex, Term: region.ChildTerm, OnDiskIndex: region.ChildIndex,
-		Membership: members, Dummy: true, Type: pb.OnDiskStateMachine,
-	}, uint64(peer.Replica))
-	if err != nil {
+	if err := x.s.raft.BeginAfter(b, child, peer.Replica, region.ChildIndex, region.ChildTerm); err != nil {
 		return err
 	}
 	x.s.mu.Lock()

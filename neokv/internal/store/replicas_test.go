@@ -8,10 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	pb "github.com/lni/dragonboat/v4/raftpb"
-
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/meta"
+	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
@@ -110,7 +109,7 @@ func TestJoinerIsSentAnOldState(t *testing.T) {
 			write(second)
 		}
 		begun := c.leader(second).Replica(second).Applied() + 1 // the split is the next entry
-		c.network.Hold(2, 1, time.Hour, func(m *pb.Message) bool {
+		c.network.Hold(2, 1, time.Hour, func(m *multiraft.Message) bool {
 			return m.ShardID == uint64(second) && m.Commit > begun
 		})
 		ctx, leave := context.WithCancel(t.Context())
@@ -133,7 +132,7 @@ func TestJoinerIsSentAnOldState(t *testing.T) {
 		}
 		c.cut(1, 2)
 		c.cut(2, 3)
-		c.network.Hold(1, 3, time.Hour, func(m *pb.Message) bool { return m.ShardID == uint64(second) })
+		c.network.Hold(1, 3, time.Hour, func(m *multiraft.Message) bool { return m.ShardID == uint64(second) })
 		c.open(2, false)
 		time.Sleep(2 * time.Second) // the third store has the map, and joins what it may
 		c.network.Hold(1, 3, 0, nil)

@@ -7,8 +7,7 @@ import (
 	"slices"
 	"time"
 
-	pb "github.com/lni/dragonboat/v4/raftpb"
-
+	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/topology"
@@ -199,17 +198,17 @@ func (s *Store) takers(t *route.Table, r *route.LedRegion) (heirs []topology.Sto
 
 // drops reports whether a full store drops a message of Raft: one with entries that write, or the begin of a snapshot.
 // Meta's are few and small.
-func (s *Store) drops(m *pb.Message) bool {
-	if m.Type == pb.InstallSnapshot && !s.running(topology.RegionID(m.ShardID)) {
-		return true // dragonboat ends the process if a snapshot comes for a replica that has never run here
+func (s *Store) drops(m *multiraft.Message) bool {
+	if m.Type == multiraft.InstallSnapshot && !s.running(topology.RegionID(m.ShardID)) {
+		return true // the Raft library ends the process if a snapshot comes for a replica that has never run here
 	}
 	if !s.full.Load() || topology.RegionID(m.ShardID) == topology.MetaRegion {
 		return false
 	}
-	if m.Type == pb.InstallSnapshot {
+	if m.Type == multiraft.InstallSnapshot {
 		return true
 	}
-	if m.Type == pb.Replicate {
+	if m.Type == multiraft.Replicate {
 		for i := range m.Entries {
 			if region.Writes(&m.Entries[i]) {
 				return true

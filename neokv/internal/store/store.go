@@ -1,6 +1,6 @@
-// Package store is one store, a logical node: a NodeHost, an engine, and replicas of many regions. Every second a store
-// tells meta's leader what it has and leads, and learns the cluster map from it. It publishes the slot table by which
-// its server routes commands.
+// Package store is one store, a logical node: a Raft host, an engine, and replicas of many regions. Every second a
+// store tells meta's leader what it has and leads, and learns the cluster map from it. It publishes the slot table by
+// which its server routes commands.
 package store
 
 import (
@@ -15,18 +15,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lni/dragonboat/v4"
-	"github.com/lni/dragonboat/v4/config"
-	"github.com/lni/dragonboat/v4/raftio"
-	pb "github.com/lni/dragonboat/v4/raftpb"
-
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/janitor"
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/lua"
 	"neokv.dev/neokv/internal/meta"
-	"neokv.dev/neokv/internal/multiraft/raftlog"
+	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/route"
@@ -96,7 +91,7 @@ type Options struct {
 
 // Mistakes are errors in the logic of a store that a test plants, to see that a checker finds them. None by default.
 type Mistakes struct {
-	Log        raftlog.Mistakes
+	Log        multiraft.Mistakes
 	Region     region.Mistakes
 	Janitor    janitor.Mistakes
 	Transport  transport.Mistakes
@@ -115,9 +110,8 @@ type Mistakes struct {
 type Store struct {
 	o        Options
 	engine   *engine.Engine
-	log      *raftlog.Log
+	raft     *multiraft.Host
 	endpoint *transport.Endpoint
-	host     *dragonboat.NodeHost
 	group    atomic.Pointer[meta.Group] // nil if the store has no replica of meta
 
 	scripts lua.Scripts
@@ -146,8 +140,7 @@ type Store struct {
 	randMu      sync.Mutex // for Options.Rand
 	counters    regionCounters
 	popped      redis.PopMemory
-	scriptTurn  chan struct{} // see region.Options
-	stalls      *raftlog.Stalls
+	scriptTurn  chan struct{}    // see region.Options
 	janitor     *janitor.Janitor // nil until Open has started it
 	table       atomic.Pointer[route.Table]
 	changed     atomic.Pointer[chan struct{}] // see Changed; publish replaces it after the table
@@ -205,16 +198,20 @@ func Open(o Options) (s *Store, err error) {
 	changed := make(chan struct{})
 	s.changed.Store(&changed)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.stalls = raftlog.NewStalls(o.Settings.Raft.RTT * time.Duration(o.Settings.Raft.ElectionTicks) / 3)
-	ticks := raftlog.GroupConfig(0, 0, o.Settings.Raft)
+	s.raft = multiraft.New(multiraft.Options{
+		Store: o.ID, FS: o.FS, Dir: o.FS.PathJoin(o.Dir, raftDir), Knobs: o.Settings.Raft,
+		Sync: o.Settings.Engine.WALSync == "always", Applied: s.applied, Failed: o.FS.Failed, Fence: o.FS.Fence,
+		LeaderChanged: s.leaderChanged, Mistakes: o.Mistakes.Log,
+	})
 	s.openLanes()
 	// The endpoint and the fence come first: from here on the disk may fail at any moment, and they then cut the store
 	// off.
 	s.endpoint = o.Network.NewEndpoint(transport.Options{
 		Store: o.ID, Lease: o.Settings.Raft.Lease(), CommitInterval: o.Settings.Raft.RTT, Booting: o.Booting,
-		Tick: o.Settings.Raft.RTT, HeartbeatTicks: int(ticks.HeartbeatRTT), ElectionTicks: int(ticks.ElectionRTT),
-		Stalled: s.stalls.Now,
-		Revoke:  s.revoke, Forwarded: s.forwarded, Handle: s.handle, Drops: s.drops, Mistakes: o.Mistakes.Transport,
+		Tick: o.Settings.Raft.RTT, ElectionTicks: o.Settings.Raft.ElectionTicks,
+		HeartbeatTicks: multiraft.HeartbeatTicks(o.Settings.Raft),
+		Stalled:        s.raft.Stalled,
+		Revoke:         s.revoke, Forwarded: s.forwarded, Handle: s.handle, Drops: s.drops, Mistakes: o.Mistakes.Transport,
 	})
 	o.FS.OnFence(s.fenced)
 	defer func() {
@@ -265,10 +262,7 @@ func Open(o Options) (s *Store, err error) {
 		return s, err
 	}
 	s.lookAtSpace()
-	s.log = raftlog.New(s.engine, raftlog.Options{
-		Sync: o.Settings.Engine.WALSync == "always", Applied: s.applied, Failed: o.FS.Failed, Fence: o.FS.Fence,
-		Wait: o.FS.LogWait(), Stalls: s.stalls, Mistakes: o.Mistakes.Log,
-	})
+	s.raft.OpenLog(s.engine)
 	if err := s.checkLogs(all); err != nil {
 		return s, err
 	}
@@ -277,7 +271,7 @@ func Open(o Options) (s *Store, err error) {
 			return s, err
 		}
 	}
-	if err := s.startHost(); err != nil {
+	if err := s.raft.Start(s.endpoint); err != nil {
 		return s, err
 	}
 	if err := s.startMeta(); err != nil {
@@ -350,38 +344,6 @@ func (s *Store) put(key, value []byte, sync bool) error {
 	return b.Commit(sync)
 }
 
-func (s *Store) startHost() error {
-	// A step worker waits in each sync, and all regions that share the worker wait with it. A worker for snapshots
-	// sends one, or starts a replica: a child must not wait for snapshots that throttled links delay.
-	workers := config.EngineConfig{ExecShards: 8, CommitShards: 1, ApplyShards: 4, SnapshotShards: 16, CloseShards: 1}
-	log := config.GetTinyMemLogDBConfig()
-	log.Shards = workers.ExecShards
-	host, err := dragonboat.NewNodeHost(config.NodeHostConfig{
-		NodeHostDir: s.o.FS.PathJoin(s.o.Dir, raftDir), RaftAddress: s.o.ID.RaftAddress(),
-		RTTMillisecond:    uint64(raftlog.HostTick / time.Millisecond),
-		RaftEventListener: region.LeaderListener(s.leaderChanged),
-		Expert: config.ExpertConfig{
-			LogDBFactory:     s.log.Factory(),
-			TransportFactory: s.endpoint.Factory(),
-			Engine:           workers, LogDB: log, FS: s.o.FS.Raft(s.spare),
-		},
-	})
-	if err == nil && host == nil {
-		err = errors.New("no reason given")
-	}
-	if err != nil {
-		return fmt.Errorf("start raft: %w", err)
-	}
-	s.host = host
-	return s.endpoint.Attach(host)
-}
-
-// spare reports whether a replica has all that a received snapshot holds, so that nobody needs the snapshot's file.
-func (s *Store) spare(shard, index uint64) bool {
-	applied, err := s.applied(topology.RegionID(shard))
-	return err == nil && applied >= index
-}
-
 // applied returns the apply index of a replica that the engine has, 0 if there is no replica.
 func (s *Store) applied(id topology.RegionID) (uint64, error) {
 	if id == topology.MetaRegion {
@@ -391,18 +353,17 @@ func (s *Store) applied(id topology.RegionID) (uint64, error) {
 }
 
 func (s *Store) startMeta() error {
-	members := meta.Members(s.o.Settings.Cluster.Stores)
-	replica := uint64(s.o.ID)
-	if _, ok := members[replica]; !ok {
+	if !meta.IsMember(s.o.Settings.Cluster.Stores, s.o.ID) {
 		return nil
 	}
-	if s.host.HasNodeInfo(uint64(topology.MetaRegion), replica) {
+	members := meta.Members(s.o.Settings.Cluster.Stores)
+	if s.raft.Ran(topology.MetaRegion, topology.ReplicaID(s.o.ID)) {
 		members = nil
 	} else {
 		s.endpoint.Fresh(topology.MetaRegion)
 	}
 	group, err := meta.Start(meta.Options{
-		Store: s.o.ID, Engine: s.engine, Host: s.host, Knobs: s.o.Settings.Raft,
+		Store: s.o.ID, Engine: s.engine, Host: s.raft, Knobs: s.o.Settings.Raft,
 		Failed: s.o.FS.Failed, Fence: s.o.FS.Fence, Initial: s.o.Initial,
 		Interval: Heartbeat, Changed: s.Wake,
 	}, members)
@@ -442,7 +403,7 @@ func (s *Store) campaign(id topology.RegionID, voters []topology.StoreID, born b
 	defer cancel()
 	type voter struct {
 		store topology.StoreID
-		log   raftlog.End
+		log   multiraft.End
 	}
 	running := make(chan voter, len(voters))
 	running <- voter{s.o.ID, s.answerBounds(ctx, boundsCall{Region: id}).Log}
@@ -495,7 +456,7 @@ func (s *Store) campaign(id topology.RegionID, voters []topology.StoreID, born b
 
 // hasLeader reports whether the store's replica of a region knows a leader, or is gone.
 func (s *Store) hasLeader(id topology.RegionID) bool {
-	leader, _, ok, err := s.host.GetLeaderID(uint64(id))
+	leader, _, ok, err := s.raft.Leader(id)
 	return err != nil || ok && leader != 0
 }
 
@@ -516,9 +477,9 @@ func (s *Store) stand(id topology.RegionID) {
 // waits for the same disk. bridgeStalls speaks only for replicas that were heard of when the stall began. So Raft still
 // takes a replica for dead that is silent between two stalls, even on a store whose disk is always slow.
 func (s *Store) bridgeStalls() {
-	c := raftlog.GroupConfig(0, 0, s.o.Settings.Raft)
-	heartbeat := time.Duration(c.HeartbeatRTT) * s.o.Settings.Raft.RTT
-	election := time.Duration(c.ElectionRTT) * s.o.Settings.Raft.RTT
+	k := s.o.Settings.Raft
+	heartbeat := time.Duration(multiraft.HeartbeatTicks(k)) * k.RTT
+	election := time.Duration(k.ElectionTicks) * k.RTT
 	tick := time.NewTicker(heartbeat)
 	defer tick.Stop()
 	var last time.Time
@@ -528,14 +489,14 @@ func (s *Store) bridgeStalls() {
 			return
 		case <-tick.C:
 		}
-		began, ok := s.stalls.Now()
+		began, ok := s.raft.Stalled()
 		if !ok || time.Since(last) < election/2 {
 			continue
 		}
 		last = time.Now()
 		reassure := func(id topology.RegionID, self topology.ReplicaID, voters []topology.ReplicaID) {
-			if leader, term, ok, err := s.host.GetLeaderID(uint64(id)); err == nil && ok && leader != 0 {
-				s.endpoint.Reassure(id, self, topology.ReplicaID(leader), term, voters, began.Add(-election/2))
+			if leader, term, ok, err := s.raft.Leader(id); err == nil && ok && leader != 0 {
+				s.endpoint.Reassure(id, self, leader, term, voters, began.Add(-election/2))
 			}
 		}
 		var voters []topology.ReplicaID
@@ -548,8 +509,8 @@ func (s *Store) bridgeStalls() {
 			reassure(r.ID, self, voters)
 		}
 		voters = voters[:0]
-		for id := range meta.Members(s.o.Settings.Cluster.Stores) {
-			voters = append(voters, topology.ReplicaID(id))
+		for _, p := range meta.Members(s.o.Settings.Cluster.Stores) {
+			voters = append(voters, p.Replica)
 		}
 		reassure(topology.MetaRegion, topology.ReplicaID(s.o.ID), voters)
 	}
@@ -568,9 +529,7 @@ func (s *Store) Close() error {
 	if s.janitor != nil {
 		s.janitor.Join()
 	}
-	if s.host != nil {
-		s.host.Close()
-	}
+	s.raft.Close()
 	for _, r := range replicas {
 		r.Join()
 	}
@@ -737,19 +696,19 @@ func (s *Store) revoke(id topology.RegionID, term uint64) {
 	}
 }
 
-func (s *Store) forwarded(id topology.RegionID, entries []pb.Entry) {
+func (s *Store) forwarded(id topology.RegionID, entries []multiraft.LogEntry) {
 	if r := s.Replica(id); r != nil {
 		r.Dropped(entries)
 	}
 }
 
-// leaderChanged takes dragonboat's leader events. It must not block.
-func (s *Store) leaderChanged(i raftio.LeaderInfo) {
-	switch r := s.Replica(topology.RegionID(i.ShardID)); {
+// leaderChanged takes the events of multiraft.Options. It must not block.
+func (s *Store) leaderChanged(i multiraft.Leader) {
+	switch r := s.Replica(i.Region); {
 	case r != nil:
 		r.LeaderChanged(i)
-	case topology.RegionID(i.ShardID) == topology.MetaRegion:
-		s.metaLeader.Store(i.LeaderID) // a member's replica id is its store's number
+	case i.Region == topology.MetaRegion:
+		s.metaLeader.Store(uint64(i.Leader)) // a member's replica id is its store's number
 		s.Wake()
 	}
 }

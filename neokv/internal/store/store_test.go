@@ -13,10 +13,9 @@ import (
 	"time"
 	"unsafe"
 
-	pb "github.com/lni/dragonboat/v4/raftpb"
-
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/meta"
+	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/topology"
@@ -278,7 +277,7 @@ func TestEntrySlices(t *testing.T) {
 			frame, more := frames.Next()
 			if strings.HasSuffix(frame.Function, "newEntrySlice") {
 				seen = true
-				if size := r.AllocBytes / r.AllocObjects; size > 2*32*int64(unsafe.Sizeof(pb.Entry{})) {
+				if size := r.AllocBytes / r.AllocObjects; size > 2*32*int64(unsafe.Sizeof(multiraft.LogEntry{})) {
 					// What is allocated is rounded up.
 					t.Errorf("slices of %d bytes; want room for 32 entries", size)
 				}
@@ -399,9 +398,9 @@ func TestMetaCatchesUp(t *testing.T) {
 		late := c.stores[2]
 		has := func(s *Store) bool { return reflect.DeepEqual(s.group.Load().Map(), want) }
 		c.until("map on the late store", func() bool { return has(late) })
-		if record, err := late.log.GetSnapshot(uint64(topology.MetaRegion), 3); err != nil || record.Index == 0 ||
-			record.Dummy {
-			t.Errorf("meta's snapshot record on the late store is %+v, %v; want one that was received", record, err)
+		if index, received, err := late.raft.Snapshot(topology.MetaRegion, 3); err != nil || !received {
+			t.Errorf("meta's snapshot record on the late store is at %d, received %v, %v; want one that was received", index,
+				received, err)
 		}
 		left := c.fs[2].Crash(0, rand.New(rand.NewPCG(1, 1)))
 		if err := late.Close(); err != nil {

@@ -22,6 +22,7 @@ import (
 	"neokv.dev/neokv/fault"
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/engine"
+	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/multiraft/raftlog"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/internal/transport"
@@ -118,7 +119,7 @@ func (c *testCluster) start(id topology.StoreID) {
 		},
 	})
 	n.host, err = dragonboat.NewNodeHost(config.NodeHostConfig{
-		NodeHostDir: "raft", RaftAddress: id.RaftAddress(), RTTMillisecond: uint64(raftlog.HostTick / time.Millisecond),
+		NodeHostDir: "raft", RaftAddress: id.RaftAddress(), RTTMillisecond: uint64(multiraft.HostTick / time.Millisecond),
 		RaftEventListener: c.watch, Expert: config.ExpertConfig{
 			LogDBFactory: raftlog.New(n.engine,
 				raftlog.Options{Sync: true, Failed: c.fs[id].Failed, Fence: func(err error) { c.t.Error(err) },
@@ -204,7 +205,7 @@ func (c *testCluster) propose(id topology.StoreID, r int) (uint64, error) {
 	h := c.nodes[id].host
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	result, err := h.SyncPropose(raftlog.Context(ctx, rtt), h.GetNoOPSession(uint64(r)), []byte("x"))
+	result, err := h.SyncPropose(multiraft.Context(ctx, rtt), h.GetNoOPSession(uint64(r)), []byte("x"))
 	return result.Value, err
 }
 
@@ -362,7 +363,7 @@ func TestCluster(t *testing.T) {
 		}
 
 		// A transfer works in spite of promises.
-		if _, err := c.nodes[first].host.ReadIndex(1, raftlog.Timeout(time.Second, rtt)); err != nil {
+		if _, err := c.nodes[first].host.ReadIndex(1, multiraft.Timeout(time.Second, rtt)); err != nil {
 			t.Fatal(err)
 		}
 		c.must(c.nodes[first].host.RequestLeaderTransfer(1, uint64(follower)))
@@ -434,7 +435,7 @@ func leaseRun(t *testing.T, newNet func() *transport.Network, seed uint64) (bad 
 				return
 			}
 			issued := time.Now()
-			rs, err := n.host.ReadIndex(1, raftlog.Timeout(readLimit, rtt))
+			rs, err := n.host.ReadIndex(1, multiraft.Timeout(readLimit, rtt))
 			if err != nil {
 				return
 			}
@@ -570,7 +571,7 @@ func forgetful(t *testing.T, newNet func() *transport.Network, mistakes transpor
 			_, term, _, err := host.GetLeaderID(1)
 			c.must(err)
 			issued := time.Now()
-			rs, err := host.ReadIndex(1, raftlog.Timeout(readLimit, rtt))
+			rs, err := host.ReadIndex(1, multiraft.Timeout(readLimit, rtt))
 			c.must(err)
 			if r := <-rs.ResultC(); !r.Completed() {
 				t.Fatal("no read index with a quorum")
@@ -617,7 +618,7 @@ func TestHeldConfirmations(t *testing.T) {
 			_, term, _, err := host.GetLeaderID(1)
 			c.must(err)
 			issued := time.Now()
-			rs, err := host.ReadIndex(1, raftlog.Timeout(time.Second, rtt))
+			rs, err := host.ReadIndex(1, multiraft.Timeout(time.Second, rtt))
 			if err != nil {
 				continue
 			}
@@ -713,7 +714,7 @@ func TestCatchingUpOverASlowLink(t *testing.T) {
 		h := c.nodes[leader].host
 		for range entries {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-			_, err := h.SyncPropose(raftlog.Context(ctx, rtt), h.GetNoOPSession(1), make([]byte, 100_000))
+			_, err := h.SyncPropose(multiraft.Context(ctx, rtt), h.GetNoOPSession(1), make([]byte, 100_000))
 			cancel()
 			c.must(err)
 		}

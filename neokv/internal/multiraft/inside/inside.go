@@ -121,8 +121,8 @@ func (h *Host) Range(f func(region uint64, n Node)) {
 	})
 }
 
-// Tick ticks a replica's queue and returns the replica's id. The replica's own tick is a message, which the caller hands
-// to the NodeHost.
+// Tick ticks a replica's queue and returns the replica's id. The replica's own tick is a message, which the caller
+// hands to the NodeHost.
 func (h *Host) Tick(n Node) (replica uint64) {
 	at := reflect.ValueOf(n).UnsafePointer()
 	reflect.NewAt(h.typ, unsafe.Add(at, h.queue)).Elem().Interface().(inbox).Tick()

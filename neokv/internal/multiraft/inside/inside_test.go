@@ -46,8 +46,8 @@ func TestTypes(t *testing.T) {
 	}
 }
 
-// declarations returns the types of what the last test looks for, by folder below dir and name. That of a variable which
-// is made of dragonboat's soft settings is the setting's.
+// declarations returns the types of what the last test looks for, by folder below dir and name. That of a variable
+// which is made of dragonboat's soft settings is the setting's.
 func declarations(t *testing.T, dir string) map[string]string {
 	found, soft := map[string]string{}, map[string]string{}
 	var made []func() // what can be told when all settings are known

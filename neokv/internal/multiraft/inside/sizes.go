@@ -9,8 +9,8 @@ import (
 // with a few busy groups, and not one with thousands of replicas. Dragonboat takes other values only from a file in the
 // working directory, which a program that embeds NeoKV need not have.
 //
-// They hold for the whole process, also for other users of the library in it. They are set before main begins, and stay:
-// replicas read some of them all the time without a lock, so to set them later, or to set them back, would be a race.
+// They hold for the whole process, also for other users of the library in it. They are set before main begins, and
+// stay: replicas read some of them all the time without a lock, so to set them later, or back, would be a race.
 var (
 	// Dragonboat keeps the entries of a region that are not applied yet in a slice. It makes a new slice of
 	// entrySliceSize entries, of 96 bytes each, whenever all of them have been applied or fewer than minEntrySliceSize

@@ -1,4 +1,4 @@
-package raftlog
+package multiraft
 
 import (
 	"context"
@@ -11,9 +11,9 @@ import (
 	"neokv.dev/neokv/settings"
 )
 
-// GroupConfig returns the configuration of a replica's Raft group: when its replicas elect, and how much of its log
+// groupConfig returns the configuration of a replica's Raft group: when its replicas elect, and how much of its log
 // they keep. It is the same for all regions and for meta.
-func GroupConfig(id topology.RegionID, replica topology.ReplicaID, k settings.RaftKnobs) config.Config {
+func groupConfig(id topology.RegionID, replica topology.ReplicaID, k settings.RaftKnobs) config.Config {
 	return config.Config{
 		ShardID: uint64(id), ReplicaID: uint64(replica),
 		CheckQuorum: true, PreVote: true, OrderedConfigChange: true,
@@ -21,6 +21,9 @@ func GroupConfig(id topology.RegionID, replica topology.ReplicaID, k settings.Ra
 		SnapshotEntries: uint64(k.SnapshotEntries), CompactionOverhead: uint64(k.CompactionOverhead),
 	}
 }
+
+// HeartbeatTicks returns how many ticks of raft.rtt a leader lets pass between two heartbeats.
+func HeartbeatTicks(k settings.RaftKnobs) int { return int(groupConfig(0, 0, k).HeartbeatRTT) }
 
 // HostTick is the tick of a NodeHost in place of raft.rtt, since transport ticks the replicas; see transport/quiet.go.
 // One such tick still comes each day. It shortens an election time-out by one tick; the lease allows for that. Requests
