@@ -157,6 +157,46 @@ func TestPlacesAreTaken(t *testing.T) {
 	}
 }
 
+// raftRoom are the packages that may import the Raft library: multiraft, and the adapters by which it stands on disk,
+// engine and network. raftAdapters are those that nobody but multiraft imports.
+var (
+	raftRoom = []string{"neokv/internal/multiraft", "neokv/internal/multiraft/raftlog",
+		"neokv/internal/multiraft/inside", "neokv/internal/transport", "neokv/internal/disk"}
+	raftAdapters = []string{module + "/neokv/internal/multiraft/raftlog", module + "/neokv/internal/multiraft/inside"}
+)
+
+// TestRaftHasOneRoom: outside of its room nobody knows the Raft library, nor do tests.
+func TestRaftHasOneRoom(t *testing.T) {
+	used := map[string]bool{}
+	err := filepath.WalkDir("..", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(name) != ".go" {
+			return err
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		from := strings.TrimPrefix(filepath.ToSlash(filepath.Dir(name)), "../")
+		room := slices.Contains(raftRoom, from)
+		for _, spec := range f.Imports {
+			imported, err := strconv.Unquote(spec.Path.Value)
+			switch library := strings.HasPrefix(imported, "github.com/lni/"); {
+			case err != nil:
+				return err
+			case library && room:
+				used[from] = true
+			case library, slices.Contains(raftAdapters, imported) && !room:
+				t.Errorf("%s imports %s, which belongs to the Raft library's room: see neokv/internal/multiraft", name,
+					imported)
+			}
+		}
+		return nil
+	})
+	if err != nil || len(used) != len(raftRoom) {
+		t.Errorf("%d packages import the library, %v; want %d", len(used), err, len(raftRoom))
+	}
+}
+
 // TestOnlySimPlantsMistakes: a cluster hands Mistakes to its parts, and the parts look at them. Besides tests, sim
 // alone plants any. The compiler keeps cmd and bench from it, which cannot import what is internal to neokv.
 func TestOnlySimPlantsMistakes(t *testing.T) {
