@@ -2,7 +2,6 @@ package neokv
 
 import (
 	"bufio"
-	"flag"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -12,22 +11,18 @@ import (
 	"time"
 )
 
-// ioredis is a folder in which `npm install ioredis` has put the client. Tests need Go alone, so it is only used if it
-// is named.
-var ioredis = flag.String("ioredis", "", "folder whose node_modules has ioredis, for TestIORedisThroughSplitsAndMerges")
-
 // TestIORedisThroughSplitsAndMerges splits and merges regions 50 times under ioredis with its own defaults, which sees
 // no error and no wrong reply:
 //
 //	npm install --prefix DIR ioredis
-//	go test ./neokv -run IORedis -ioredis DIR -v
+//	go test ./neokv -run IORedis -clients.node DIR -v
 func TestIORedisThroughSplitsAndMerges(t *testing.T) {
-	if *ioredis == "" {
-		t.Skip("no -ioredis")
+	if *clientsNode == "" {
+		t.Skip("no -clients.node")
 	}
 	c := start(t, Config{InMemory: true, Regions: 4})
 	client := exec.CommandContext(t.Context(), "node", append([]string{"testdata/ioredis.js"}, c.Addrs()...)...)
-	client.Env = append(os.Environ(), "NODE_PATH="+*ioredis+"/node_modules")
+	client.Env = append(os.Environ(), "NODE_PATH="+*clientsNode+"/node_modules")
 	client.Stderr = os.Stderr
 	in, err := client.StdinPipe()
 	if err != nil {

@@ -114,8 +114,8 @@ func (c slowConn) Write(b []byte) (int, error) {
 }
 
 // goRedisReader returns a rider of go-redis that reads as the options say.
-func goRedisReader(options func(*redis.ClusterOptions)) func(*Cluster) (rider, error) {
-	return func(c *Cluster) (rider, error) {
+func goRedisReader(options func(*redis.ClusterOptions)) func(*testing.T, *Cluster) (rider, error) {
+	return func(_ *testing.T, c *Cluster) (rider, error) {
 		o := redis.ClusterOptions{Addrs: c.Addrs()}
 		options(&o)
 		if o.RouteByLatency {
@@ -135,7 +135,7 @@ func goRedisReader(options func(*redis.ClusterOptions)) func(*Cluster) (rider, e
 }
 
 // rueidisReader has the cache on, so each of its connections tracks keys, by OPTIN.
-func rueidisReader(c *Cluster) (rider, error) {
+func rueidisReader(_ *testing.T, c *Cluster) (rider, error) {
 	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: c.Addrs(),
 		SendToReplicas: func(cmd rueidis.Completed) bool { return cmd.IsReadOnly() }})
 	if err != nil {
@@ -148,16 +148,21 @@ func rueidisReader(c *Cluster) (rider, error) {
 // transferred, and a region is split. They read at followers all the time, no reply is wrong, and no error reaches them
 // but for writes whose fate is unknown.
 func TestClientsReadReplicas(t *testing.T) {
-	for name, open := range map[string]func(*Cluster) (rider, error){
+	for name, open := range map[string]func(*testing.T, *Cluster) (rider, error){
 		"go-redis ReadOnly":       goRedisReader(func(o *redis.ClusterOptions) { o.ReadOnly = true }),
 		"go-redis RouteByLatency": goRedisReader(func(o *redis.ClusterOptions) { o.RouteByLatency = true }),
 		"go-redis RouteRandomly":  goRedisReader(func(o *redis.ClusterOptions) { o.RouteRandomly = true }),
 		"rueidis SendToReplicas":  rueidisReader,
+
+		"ioredis scaleReads slave":    nodeRider("ioredis slave"),
+		"ioredis scaleReads all":      nodeRider("ioredis all"),
+		"node-redis useReplicas":      nodeRider("node-redis"),
+		"redis-py read_from_replicas": redisPyRider,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // most of the time goes into elections
 			c := start(t, Config{InMemory: true, Settings: withReplicas()})
-			client, err := open(c)
+			client, err := open(t, c)
 			if err != nil {
 				t.Fatal(err)
 			}
