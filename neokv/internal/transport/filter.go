@@ -53,15 +53,15 @@ import (
 // a leader holds. At any other endpoint the mark means nothing: the campaign may have been under way for long, and
 // leases may have been held since.
 //
-// A promise binds the store, not the replica's memory, and not one replica alone: it outlives a replica that is removed,
-// and a region that comes back to the store keeps it. After a restart the next endpoint keeps the promise by rule 2,
-// as if it had sent H when it was made; the endpoint before it was silent by then, or in another process. Rule 1 needs
-// no memory across restarts: term G is durable before S(G) is handed to the transport. A message may be delayed after
-// it has left, since the lease counts from t0 and the promise from h: what matters is when, and in which order, the
-// filter judges messages. So messages may wait in queues and sockets. They may arrive when another endpoint has taken
-// the place of the sender or of the receiver: that endpoint started after they were judged and keeps rule 2 from its
-// own start, and a transfer's revocation holds for ever. For the same reason a TimeoutNow may arrive several times, as
-// Endpoint.repeat lets it. Only the mark of a booting campaign depends on time, so the receiver judges it by its own
+// A promise binds the store, not the replica's memory, and not one replica alone: it outlives a replica that is
+// removed, and a region that comes back to the store keeps it. After a restart the next endpoint keeps the promise by
+// rule 2, as if it had sent H when it was made; the endpoint before it was silent by then, or in another process. Rule
+// 1 needs no memory across restarts: term G is durable before S(G) is handed to the transport. A message may be delayed
+// after it has left, since the lease counts from t0 and the promise from h: what matters is when, and in which order,
+// the filter judges messages. So messages may wait in queues and sockets. They may arrive when another endpoint has
+// taken the place of the sender or of the receiver: that endpoint started after they were judged and keeps rule 2 from
+// its own start, and a transfer's revocation holds for ever. For the same reason a TimeoutNow may arrive several times,
+// as Endpoint.repeat lets it. Only the mark of a booting campaign depends on time, so the receiver judges it by its own
 // start.
 //
 // A paused store adds no case. Its messages wait before its filter, as if dragonboat had not sent them yet: the filter

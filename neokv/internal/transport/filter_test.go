@@ -214,8 +214,8 @@ func TestFilterFresh(t *testing.T) {
 	}
 }
 
-// TestFilterForget: a promise, and what was supported, outlive the replica that gave it. Once the promise is over nothing
-// of it is left, unless the region has come back.
+// TestFilterForget: a promise, and what was supported, outlive the replica that gave it. Once the promise is over
+// nothing of it is left, unless the region has come back.
 func TestFilterForget(t *testing.T) {
 	start := time.Unix(1000, 0)
 	now := start.Add(time.Minute)

@@ -136,9 +136,10 @@ func (l *Log) commit(b *engine.Batch, durable bool) error {
 
 // SaveRaftState saves a round's updates, one per region, in one batch, synced: entries, a changed term or vote,
 // snapshots. These are promises to other replicas. The commit index is not, and a replica that has forgotten it learns
-// it again. So it is only written together with a term or vote, or with a change of members, and what is read back is at
-// least the apply index (Options.Applied). A replica that has a change of members in its log must know after a crash,
-// too, that the change before it is committed: otherwise it could win an election by members that are two changes old.
+// it again. So it is only written together with a term or vote, or with a change of members, and what is read back is
+// at least the apply index (Options.Applied). A replica that has a change of members in its log must know after a
+// crash, too, that the change before it is committed: otherwise it could win an election by members that are two
+// changes old.
 func (l *Log) SaveRaftState(updates []pb.Update, _ uint64) error {
 	l.rounds.Add(1)
 	if l.fenced() {
