@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	effectCalls = flag.Int("effects.calls", 12_000, "random calls of TestEffectsAreRedis")
+	effectCalls = flag.Int("effects.calls", 4_000, "random calls of TestEffectsAreRedis, at least")
 	effectSeed  = flag.Uint64("effects.seed", 0, "seed of its calls; 0 for any")
 )
 
@@ -206,7 +206,7 @@ func TestEffectsAreRedis(t *testing.T) {
 		}
 		return []string{name, list, "0.001"}
 	}
-	for i := 0; i < calls || i < 20*calls && len(unseen())+len(untold()) > 0; i++ {
+	for i := 0; i < calls || i < 60*calls && len(unseen())+len(untold()) > 0; i++ {
 		all := fixed
 		if i > 0 {
 			all = g.Calls(true)

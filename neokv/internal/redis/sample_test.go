@@ -147,7 +147,7 @@ func (d *region) addScored(key string, names []string) {
 // the same in every run.
 func TestDrawsAreFair(t *testing.T) {
 	oneGoroutine(t)
-	const each = 150 // draws for each element
+	const each = 75 // draws for each element
 	for _, c := range samples() {
 		t.Run(strings.ReplaceAll(c.what, " ", "-"), func(t *testing.T) {
 			d := newRegion(t)
