@@ -95,9 +95,10 @@ func (b *simBatch) missing() (short []string) {
 }
 
 // findPlanted runs seeds of a plan with its mistake until one shows it, as many as the plan says at most. If none does,
-// it runs as many others: there are some 50 plans, so a search that fails by chance is not rare enough. With more than
-// one process at once, seeds are run to their end that nobody needs any more.
-func findPlanted(t *testing.T, workers int, plan string, length time.Duration) {
+// it runs as many others: there are some 50 plans, so a search that fails by chance is not rare enough. It returns the
+// seed that has shown the mistake, 0 for none. With more than one process at once, seeds are run to their end that
+// nobody needs any more.
+func findPlanted(t *testing.T, workers int, plan string, length time.Duration) (shown uint64) {
 	t.Helper()
 	// The histories are of no use to anybody.
 	p, err := planOf(plan)
@@ -127,7 +128,8 @@ func findPlanted(t *testing.T, workers int, plan string, length time.Duration) {
 		for _, r := range b.failed {
 			t.Errorf("which is not what it should show: seed %d: %q: %.300s", r.Seed, r.Kinds, r.Problem)
 		}
-		return
+		return 0
 	}
 	t.Logf("%s: found by seed %d: %q: %.300s", b.plan.mistake.what, b.shown.Seed, b.shown.Kinds, b.shown.Problem)
+	return b.shown.Seed
 }

@@ -430,13 +430,13 @@ func TestRandomKeysAreFair(t *testing.T) {
 		if v := x.must("RANDOMKEY"); !v.Null {
 			t.Errorf("RANDOMKEY without keys: %s", v)
 		}
-		heap, others := named(3000, "k{%s}%d", regionTags[1]), named(40, "other:%d")
+		heap, others := named(1500, "k{%s}%d", regionTags[1]), named(40, "other:%d")
 		x.store(heap)
 		x.store(others)
 		fair("most in one slot", x, append(slices.Clone(heap), others...))
 		drop(heap[50:])
 		fair("after deletions", x, append(slices.Clone(heap[:50]), others...))
-		more := named(2500, "k{%s}%d", regionTags[2])
+		more := named(1250, "k{%s}%d", regionTags[2])
 		x.store(more)
 		fair("many more in another region", x, slices.Concat(heap[:50], others, more))
 		drop(more)

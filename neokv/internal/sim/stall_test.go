@@ -29,7 +29,7 @@ func testStalledDisk(t *testing.T, rest time.Duration) {
 		writes, refused, stop := s.writers()
 		time.Sleep(time.Second)
 		before := changes()
-		for range 5 {
+		for range 3 {
 			if rest > 0 {
 				stop()
 				time.Sleep(rest)

@@ -11,7 +11,7 @@ import (
 )
 
 // TestTorture runs seeds that draw their scenarios, as neokv torture does.
-func TestTorture(t *testing.T) { runBatch(t, torturePlan, 1, 20, 20*time.Second) }
+func TestTorture(t *testing.T) { runBatch(t, torturePlan, 1, 12, 20*time.Second) }
 
 // TestTorturePlanted: torture itself finds planted mistakes. The others take neokv torture --planted longer.
 func TestTorturePlanted(t *testing.T) {
