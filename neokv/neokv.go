@@ -191,7 +191,10 @@ const (
 	// EventImpaired is of what gets worse, or well again, though nothing fails.
 	EventImpaired EventKind = "impaired"
 	EventScript   EventKind = "script" // a script has called redis.log, at the level notice or warning
-	EventClient   EventKind = "client" // a client calls a command that NeoKV lacks; once for each of the first hundred
+	// EventClient is of a command that a client calls and NeoKV lacks, once for each of the first hundred; of a parameter
+	// that a client sets and that has no effect; and of connections that are closed because the outcome of a write is
+	// unknown, at most once a second.
+	EventClient EventKind = "client"
 )
 
 func (e ClusterEvent) String() string { return e.Time.Format("15:04:05.000 ") + e.Text }
@@ -228,6 +231,17 @@ func (c *Cluster) tellOnce(told map[string]bool, most int, name, format string) 
 	c.toldMu.Unlock()
 	if first {
 		c.event(EventClient, format, name)
+	}
+}
+
+// onUndecided returns what tells, at most once a second, that the outcome of writes at a port is unknown.
+func (c *Cluster) onUndecided(port string) func(why string, n uint64) {
+	var last atomic.Int64 // Unix ns
+	return func(why string, n uint64) {
+		now, before := time.Now().UnixNano(), last.Load()
+		if now-before >= int64(time.Second) && last.CompareAndSwap(before, now) {
+			c.event(EventClient, "%s: %s; its client's connection is closed, the %dth for such a reason", port, why, n)
+		}
 	}
 }
 

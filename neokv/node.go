@@ -216,7 +216,8 @@ func (n *storePlace) install(s *store.Store) (standIn *server.Server) {
 	srv := server.New(server.Options{
 		Node: &storePort{s, n}, Self: n.id, Settings: c.settings, ClientMemory: c.clients, Sockets: &c.sockets,
 		Scans: &c.scans, Hub: &c.hub, Exposed: c.exposed(), Announce: c.announce, Version: Version, OnUnknown: c.onUnknown,
-		OnKept: c.onKept, Seed: c.config.Seed + uint64(n.id), Mistakes: c.hooks.Mistakes.Server,
+		OnKept: c.onKept, OnUndecided: c.onUndecided(fmt.Sprint("store ", n.id)),
+		Seed: c.config.Seed + uint64(n.id), Mistakes: c.hooks.Mistakes.Server,
 	})
 	n.mu.Lock()
 	defer n.mu.Unlock()

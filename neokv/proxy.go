@@ -22,7 +22,7 @@ func (c *Cluster) startProxy(ln net.Listener) {
 	proxy := server.New(server.Options{
 		Node: &proxyPort{c}, Settings: c.settings, ClientMemory: c.clients, Sockets: &c.sockets, Scans: &c.scans, Hub: &c.hub,
 		Exposed: c.exposed(), Version: Version, OnUnknown: c.onUnknown, OnKept: c.onKept, Seed: c.config.Seed,
-		Mistakes: c.hooks.Mistakes.Server,
+		OnUndecided: c.onUndecided("proxy port"), Mistakes: c.hooks.Mistakes.Server,
 	})
 	c.proxy.Store(proxy)
 	c.proxyPipe = memconn.Listen(memoryAddr(c.proxyAddr))

@@ -74,10 +74,17 @@ type RegionKnobs struct {
 	SplitLoad  int   `key:"split_load" min:"0" max:"1000000000" help:"a region with more commands per second than this is split; 0 for no splits by load"`
 }
 
+// The values of redis.unknown_outcome.
+const (
+	CloseUnknown = "close"
+	ErrorUnknown = "error"
+)
+
 // RedisKnobs are the knobs of what clients see: connections, routing, expiry and limits.
 type RedisKnobs struct {
 	ClusterEnabled bool          `key:"cluster_enabled" help:"false: stores take any key and pass commands on instead of redirecting"`
 	LeaderlessWait time.Duration `key:"leaderless_wait" min:"0s" max:"60s" help:"how long a command may wait for its region to have a leader, and for Raft"`
+	UnknownOutcome string        `key:"unknown_outcome" oneof:"close,error" help:"what a client gets for a write of which nobody knows whether it was made, or will be: close: its connection is closed, as by a Redis that dies; error: -ERR write outcome unknown"`
 	CommandTime    time.Duration `key:"command_time" min:"0s" max:"24h" help:"how long a command that only reads may take; beyond, it is ended and answered with an error; 0s for no limit"`
 	StandIn        bool          `key:"stand_in" help:"true: the address of a store that is down redirects clients; false: it refuses connections, as that of a dead Redis does"`
 	FollowerRead   bool          `key:"follower_read" help:"true: each store has a second address, at which it is a replica of the regions that it follows, and serves reads of these to connections that sent READONLY"`
@@ -181,10 +188,11 @@ func Default() Settings {
 	}
 	s.Region = RegionKnobs{MaxBytes: 4 << 30}
 	s.Redis = RedisKnobs{
-		ClusterEnabled: true, LeaderlessWait: 2 * time.Second, StandIn: true, MaxClients: 10000, MaxBulkLen: 512 << 20,
-		ScriptSteps: 1_000_000, ScriptBytes: 32 << 20, ScriptCalls: 100_000, ClusterPreferredEndpointType: announce.IP,
-		ExpireInterval: time.Minute, QueryBufferLimit: 1 << 30, PubsubBufferLimit: 32 << 20, PubsubBufferSoftLimit: 8 << 20,
-		PubsubBufferSoftTime: time.Minute, TrackingTableMaxKeys: 1_000_000, ClientMemory: 512 << 20,
+		ClusterEnabled: true, LeaderlessWait: 2 * time.Second, UnknownOutcome: CloseUnknown, StandIn: true, MaxClients: 10000,
+		MaxBulkLen: 512 << 20, ScriptSteps: 1_000_000, ScriptBytes: 32 << 20, ScriptCalls: 100_000,
+		ClusterPreferredEndpointType: announce.IP, ExpireInterval: time.Minute, QueryBufferLimit: 1 << 30,
+		PubsubBufferLimit: 32 << 20, PubsubBufferSoftLimit: 8 << 20, PubsubBufferSoftTime: time.Minute,
+		TrackingTableMaxKeys: 1_000_000, ClientMemory: 512 << 20,
 		TCPKeepalive: 300 * time.Second, RedisConstants: s.Redis.RedisConstants,
 	}
 	return s

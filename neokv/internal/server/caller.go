@@ -25,6 +25,9 @@ type caller interface {
 	lost(now time.Time) bool
 	// wake tells the caller, which waits for the executor's pop, that the region is done with it.
 	wake()
+	// undecided is stop where the reason is that the outcome of a command is unknown. why is the text of the
+	// region.UnknownOutcome.
+	undecided(why string)
 	// stop ends the caller after the replies so far.
 	stop()
 }
@@ -52,3 +55,11 @@ func (c *conn) announced() *announce.Told {
 
 func (c *conn) received() int { return len(c.rd.buf) }
 func (c *conn) stop()         { c.closing = true }
+
+func (c *conn) undecided(why string) {
+	c.closing = true
+	n := c.s.stats.unknownClosed.Add(1)
+	if f := c.s.o.OnUndecided; f != nil {
+		f(why, n)
+	}
+}

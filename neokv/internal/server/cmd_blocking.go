@@ -138,8 +138,12 @@ func (e *executor) popped(end ending) bool {
 		e.endPop(true, func() { e.out.Buf, e.out.Full = append(e.out.Buf, p.Run.Out.Buf...), p.Run.Out.Full })
 	case again && end == byRegion:
 		return false
-	case end == byDisconnect, errors.As(err, new(*region.UnknownOutcome)):
-		e.caller.stop() // what the client may have been given is lost with its connection, and with nothing else
+	case end == byDisconnect:
+		e.caller.stop()
+		e.pop = nil
+	case errors.As(err, new(*region.UnknownOutcome)):
+		// What the client may have been given is lost with its connection, and with nothing else.
+		e.caller.undecided(err.Error())
 		e.pop = nil
 	case again || errors.Is(err, region.ErrCanceled):
 		e.endPop(true, func() {

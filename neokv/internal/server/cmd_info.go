@@ -215,7 +215,8 @@ func infoStats(c *conn) []string {
 		"tracking_total_prefixes", tracked.Prefixes, "unexpected_error_replies", 0, "total_error_replies", x.errors.total(),
 		"client_query_buffer_limit_disconnections", x.queryClosed.Load(),
 		"client_output_buffer_limit_disconnections", x.outputClosed.Load(),
-		"client_hung_disk_disconnections", x.hungClosed.Load())
+		"client_hung_disk_disconnections", x.hungClosed.Load(),
+		"client_unknown_outcome_disconnections", x.unknownClosed.Load())
 }
 
 // infoReplication answers as a master without connections to replicas, since Raft replicates. At a store's second

@@ -216,6 +216,10 @@ func (c *conn) execute(exec *command) {
 		switch cmd := &cmds[i]; {
 		case cmd.how == redis.HowEverywhere:
 			c.exec.widen(cmd, u.next(), u.slots)
+			if c.closing { // its outcome is unknown
+				c.out.Buf = c.out.Buf[:min(start, len(c.out.Buf))]
+				return
+			}
 			c.answered(cmd, at, true)
 		case cmd.reply != nil:
 			c.out.Buf = append(c.out.Buf, cmd.reply...)
@@ -371,6 +375,8 @@ func (e *executor) transact(cmds []command, w *watched) (u *unit, ran bool) {
 	}
 	x := &e.tasks[0]
 	switch {
+	case e.breaksOff(e.tasks):
+		return u, false
 	case x.outcome != executed:
 		e.out.Buf = append(e.out.Buf, x.reply...)
 		return u, false
@@ -441,7 +447,10 @@ func (c *conn) fold(cmds []command) (n int) {
 			continue
 		}
 		for k := range inside {
-			inside[k].rejected = true // they have not run
+			inside[k].rejected = true // they have not run, or nobody knows
+		}
+		if e.breaksOff(e.tasks[i : i+1]) {
+			return at - 1
 		}
 		if t.outcome == executed {
 			c.out.Error(t.unit.refused)

@@ -11,6 +11,7 @@ import (
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/session"
 	"neokv.dev/neokv/internal/topology"
+	"neokv.dev/neokv/settings"
 )
 
 const (
@@ -85,6 +86,7 @@ func newConn(s *Server, nc net.Conn, id uint64, kind connKind) *conn {
 	c.rd.grow = c.enlarge
 	c.out.init(c)
 	c.exec.init(&s.backend, c, c.ctx.Done(), &c.out.Reply)
+	c.exec.breaks = !trusted && s.o.Settings.Redis.UnknownOutcome == settings.CloseUnknown
 	c.exec.port.Replica = kind == replicaConn && c.exec.port.Store != 0
 	c.exec.seen, c.exec.published = c.saw, c.inside.publish
 	c.tell()

@@ -145,6 +145,7 @@ type executor struct {
 	cuts   bool                // some tasks may be cut anew
 	except *topology.SlotRange // commands over all keys leave out the region that has these slots
 	alone  bool                // all tasks are parts of one command
+	breaks bool                // a command of unknown outcome ends the caller, in place of the error: see breaksOff
 	parts  []*part             // of all rounds of this batch: parts[:used]
 	used   int
 	partOf []int // by index in the slot table's Regions: index of the round's part plus one
@@ -214,7 +215,8 @@ type outcome byte
 const (
 	open      outcome = iota // it has not run yet
 	executed                 // the reply is the command's own
-	failed                   // the reply is an error of routing or of Raft: the call did not run, or nobody knows
+	failed                   // the reply is an error of routing or of Raft: the call did not run
+	unknown                  // the reply is an error: nobody knows whether the call ran, or will
 	postponed                // it did not run and has no reply: the batch's replies are large enough already
 	gone                     // it has no reply: it is ledOnly, and this port does not cover its slots any more
 	scattered                // it did not run: it is a step of a walk, and its slots lie in several regions now
@@ -302,6 +304,33 @@ func (e *executor) failAll(tasks []int, line string) {
 	for _, i := range tasks {
 		e.fail(&e.tasks[i], line)
 	}
+}
+
+// lose answers a task of which nobody knows whether it was applied, or will be.
+func (e *executor) lose(x *task, err error) {
+	e.fail(x, "ERR "+err.Error())
+	x.outcome = unknown
+}
+
+func (e *executor) loseAll(tasks []int, err error) {
+	for _, i := range tasks {
+		e.lose(&e.tasks[i], err)
+	}
+}
+
+// breaksOff ends the caller in place of the reply to a command, if the outcome of one of the command's tasks is unknown
+// and the settings say so, and reports whether it has. Nothing may be answered any more then. Clients have a way for a
+// connection that breaks, which a dying Redis leaves them with; an error that no Redis knows ends some of them.
+func (e *executor) breaksOff(tasks []task) bool {
+	if !e.breaks {
+		return false
+	}
+	i := slices.IndexFunc(tasks, func(x task) bool { return x.outcome == unknown })
+	if i >= 0 {
+		reply := tasks[i].reply
+		e.caller.undecided(string(reply[len("-ERR ") : len(reply)-len("\r\n")]))
+	}
+	return i >= 0
 }
 
 // deny appends the error of a decision that is none to serve the command here.

@@ -63,7 +63,7 @@ func (e *executor) fanOut(cmd *command, m mode, add func(*route.Table, *command)
 		e.out.Full = true
 		return
 	}
-	if !e.takeReply() {
+	if !e.takeReply() && !e.breaksOff(e.tasks) {
 		e.answer(cmd, e.tasks, e.order, e.out)
 	}
 }

@@ -317,7 +317,7 @@ func TestLikeRedisCluster(t *testing.T) {
 
 // infoOwn are lines of INFO that Redis does not have.
 var infoOwn = strings.Fields(`neokv_version go_version store_id client_query_buffer_limit_disconnections
-	client_output_buffer_limit_disconnections client_hung_disk_disconnections x`)
+	client_output_buffer_limit_disconnections client_hung_disk_disconnections client_unknown_outcome_disconnections x`)
 
 // infoLacks are lines of Redis that a server by itself does not have. A node adds those that count keys.
 var infoLacks = strings.Fields(`

@@ -44,7 +44,8 @@ func (e *executor) limit(how redis.How) int {
 }
 
 // runTogether runs reads or writes of the pipeline and appends their replies in order. Writes that concern several
-// regions are cut. It returns how many commands it has run: of reads with large replies not all, but at least one.
+// regions are cut. It returns how many commands it has answered: of reads with large replies not all, but at least one;
+// of writes those before the first of unknown outcome, if that ends the caller.
 func (e *executor) runTogether(cmds []command, how redis.How) (ran int) {
 	e.scripting.begin(cmds, how)
 	defer e.scripting.end()
@@ -133,7 +134,8 @@ func (e *executor) anySlot() topology.Slot {
 	return 0
 }
 
-// answerAll appends the replies of commands that ran together, up to the first that was postponed, and counts them.
+// answerAll appends the replies of commands that ran together, up to the first that was postponed or breaks off, and
+// counts them.
 func (e *executor) answerAll(cmds []command) (ran int) {
 	size := 0
 	for i := range e.tasks {
@@ -143,8 +145,11 @@ func (e *executor) answerAll(cmds []command) (ran int) {
 	from := 0
 	for ; ran < len(e.ends) && e.tasks[from].outcome != postponed; ran++ {
 		tasks, start := e.tasks[from:e.ends[ran]], len(e.out.Buf)
+		if e.breaksOff(tasks) {
+			break
+		}
 		e.answer(&cmds[ran], tasks, nil, e.out)
-		e.caller.answered(&cmds[ran], start, len(tasks) > 1 || tasks[0].outcome != failed)
+		e.caller.answered(&cmds[ran], start, len(tasks) > 1 || tasks[0].outcome == executed)
 		from = e.ends[ran]
 	}
 	return ran
@@ -447,7 +452,7 @@ func (e *executor) readPart(p *part) {
 func (e *executor) collect(t *route.Table, parts []*part, m mode) (waiting int) {
 	for n, p := range parts {
 		if m == writes && p.pending.Lost {
-			e.failAll(p.tasks, "ERR "+p.pending.Err.Error())
+			e.loseAll(p.tasks, p.pending.Err)
 			e.late(p.id)
 			parts[n] = &part{} // the region keeps the lost part, so the batch needs another
 			continue
@@ -476,15 +481,14 @@ func (e *executor) collect(t *route.Table, parts []*part, m mode) (waiting int) 
 
 // collectRest decides, by the part's error, what becomes of the tasks that were not executed.
 func (e *executor) collectRest(t *route.Table, p *part, rest []int) {
-	var unknown *region.UnknownOutcome
 	switch err := p.pending.Err; {
 	case err == nil: // of reads
 		for _, i := range rest {
 			e.tasks[i].outcome = postponed
 		}
-	case errors.As(err, &unknown):
+	case errors.As(err, new(*region.UnknownOutcome)):
 		if !e.mistakes.RetryUnknown {
-			e.failAll(rest, "ERR "+unknown.Error())
+			e.loseAll(rest, err)
 			e.late(p.id)
 		}
 	case errors.Is(err, region.ErrAtLeader), p.follow && errors.Is(err, region.ErrStopped):
@@ -590,7 +594,7 @@ func (e *executor) giveUp(t *route.Table) {
 func (e *executor) abandon() {
 	for i := range e.tasks {
 		if x := &e.tasks[i]; x.outcome == open {
-			e.fail(x, "ERR "+(&region.UnknownOutcome{Reason: "store stopped"}).Error())
+			e.lose(x, &region.UnknownOutcome{Reason: "store stopped"})
 		}
 	}
 	e.parts, e.used = nil, 0

@@ -188,6 +188,8 @@ func (x *scenario) do(line string) (err error) {
 		return err
 	case "stand-in":
 		b.standIn = true
+	case "closes":
+		x.e.breaks = true
 	case "readonly":
 		x.reads, b.knobs.FollowerRead = true, true
 	case "holds":
@@ -370,6 +372,9 @@ func (x *scenario) say(format string, args ...any) {
 }
 
 func (x *scenario) answered(cmd *command, start int, made bool) {
+	if start == len(x.reply.Buf) {
+		return
+	}
 	reply := strings.TrimSpace(strings.ReplaceAll(string(x.reply.Buf[start:]), "\r\n", " "))
 	if len(reply) > 100 {
 		reply = fmt.Sprintf("%d bytes", len(x.reply.Buf)-start)
@@ -391,6 +396,11 @@ func (x *scenario) told(s *route.PublicStore) announce.Addr {
 func (x *scenario) received() int           { return x.bytes }
 func (x *scenario) lost(now time.Time) bool { return false }
 func (x *scenario) wake()                   {}
+
+func (x *scenario) undecided(why string) {
+	x.over = true
+	x.say("the connection ends: %s", why)
+}
 
 func (x *scenario) stop() {
 	x.over = true

@@ -113,7 +113,11 @@ type Options struct {
 	// case.
 	OnUnknown func(name string)
 	// OnKept, if not nil, is called with the name of each parameter that a client has set and that has no effect.
-	OnKept   func(name string)
+	OnKept func(name string)
+	// OnUndecided, if not nil, is called when the server closes a connection because the outcome of a command is unknown.
+	// n is how many it has closed for that.
+	OnUndecided func(why string, n uint64)
+
 	Hub      *Hub   // tells what happens to keys; nil: nobody does
 	Seed     uint64 // of the server's random choices; 0 for any
 	Mistakes Mistakes

@@ -298,6 +298,7 @@ type stats struct {
 	reads, writes                      atomic.Uint64 // of connections, that have brought bytes or taken some
 	evicted, queryClosed, outputClosed atomic.Uint64 // clients closed for what they held
 	hungClosed                         atomic.Uint64 // clients closed because a read of the disk did not return
+	unknownClosed                      atomic.Uint64 // clients closed because the outcome of a command is unknown
 	errors                             errorCounts
 	rates                              rates
 }
@@ -305,7 +306,7 @@ type stats struct {
 func (s *stats) reset() {
 	for _, n := range []*atomic.Uint64{&s.connections, &s.rejected, &s.commands, &s.bytesIn, &s.bytesOut, &s.reads,
 		&s.writes, &s.evicted,
-		&s.queryClosed, &s.outputClosed, &s.hungClosed} {
+		&s.queryClosed, &s.outputClosed, &s.hungClosed, &s.unknownClosed} {
 		n.Store(0)
 	}
 	s.errors.byWord.Store(nil)

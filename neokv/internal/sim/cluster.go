@@ -19,6 +19,7 @@ func simSettings() *settings.Settings {
 	s.Raft.MaxInflight = 4  // a fault hits several entries of a region at once
 	s.Raft.LeaderReturn = 0 // tests move leaders by hand
 	s.Redis.FollowerRead = true
+	s.Redis.UnknownOutcome = settings.ErrorUnknown // tests read why
 	return &s
 }
 
