@@ -238,11 +238,18 @@ func TestToldWhileWaiting(t *testing.T) {
 	waits, writer := c.listener(t, c.ProxyAddr()), c.listener(t, c.ProxyAddr())
 	fmt.Fprint(waits, "HELLO 3\r\n")
 	for line := ""; line != "modules\r\n"; { // the last of its map
-		line, _ = waits.in.ReadString('\n')
+		var err error
+		if line, err = waits.in.ReadString('\n'); err != nil {
+			t.Fatalf("HELLO: %q, %v", line, err)
+		}
 	}
 	waits.next(t)
-	for _, call := range []string{"CLIENT TRACKING ON", "SET own 1", "GET k"} {
-		waits.ask(t, call)
+	for _, call := range []struct{ text, want string }{
+		{"CLIENT TRACKING ON", "+OK"}, {"SET own 1", "+OK"}, {"GET k", "_"},
+	} {
+		if got := waits.ask(t, call.text); got != call.want {
+			t.Fatalf("%s: %s", call.text, got)
+		}
 	}
 	fmt.Fprint(waits, "WAIT 9 0\r\n")
 	if got := writer.ask(t, "SET k 1"); got != "+OK" {
