@@ -74,15 +74,31 @@ func (c *Cluster) Backup(ctx context.Context, dir string) (Backup, error) {
 		return Backup{}, fmt.Errorf("backup: %w", err)
 	}
 	if c.folder != nil {
-		if in, err := filepath.Rel(c.folder.dir, dir); err == nil && filepath.IsLocal(in) {
+		if in, err := filepath.Rel(resolved(c.folder.dir), resolved(dir)); err == nil && filepath.IsLocal(in) {
 			return Backup{}, fmt.Errorf("backup: %s is in the data folder %s; want another place", dir, c.folder.dir)
 		}
 	}
+	return c.backupTo(ctx, vfs.Default, dir)
+}
+
+// resolved is a path without symbolic links, as far as the path exists.
+func resolved(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	if parent := filepath.Dir(path); parent != path {
+		return filepath.Join(resolved(parent), filepath.Base(path))
+	}
+	return path
+}
+
+// backupTo is Backup onto another file system.
+func (c *Cluster) backupTo(ctx context.Context, to vfs.FS, dir string) (Backup, error) {
 	s, err := c.saves.begin(c, dir, false)
 	if err != nil {
 		return Backup{}, err
 	}
-	return c.backup(ctx, s, vfs.Default)
+	return c.backup(ctx, s, to)
 }
 
 // backup makes the backup s, and ends it.
@@ -299,8 +315,10 @@ func (x *backupFolder) remove() error {
 	if err == nil {
 		err = x.sweep("")
 	}
-	x.lock.Close()
-	x.lock = nil
+	if x.lock != nil { // finish may have given it back
+		x.lock.Close()
+		x.lock = nil
+	}
 	if err == nil {
 		err = x.fs.Remove(x.fs.PathJoin(x.work, lockName))
 	}

@@ -208,21 +208,13 @@ func holds(t *testing.T, c *Cluster, keys int) (n int) {
 	return n
 }
 
-func (c *Cluster) backupTo(ctx context.Context, to vfs.FS, dir string) (Backup, error) {
-	s, err := c.saves.begin(c, dir, false)
-	if err != nil {
-		return Backup{}, err
-	}
-	return c.backup(ctx, s, to)
-}
-
 // TestBackupCutShort cuts the power at each sync of a backup. What is left is no backup, by its name or by its mark, or
 // a whole one; and the next backup to the same folder succeeds.
 func TestBackupCutShort(t *testing.T) {
 	c := start(t, Config{Stores: 3, Regions: 3, InMemory: true, NoSockets: true})
 	fillKeys(t, c, 50)
 	whole, marked, absent := 0, 0, 0
-	for at := int64(1); ; at++ {
+	for at, over := int64(1), false; !over; at++ {
 		fsys, random := disk.Mem(), rand.New(rand.NewPCG(uint64(at), 7))
 		var left *disk.FS
 		fsys.Hook(disk.BeforeSync, func(n int64) {
@@ -233,8 +225,8 @@ func TestBackupCutShort(t *testing.T) {
 		if _, err := c.backupTo(t.Context(), fsys, "/x/copy"); err != nil {
 			t.Fatalf("cut at sync %d: %v", at, err) // behind the fence all succeeds
 		}
-		if left == nil {
-			break
+		if over = left == nil; over { // nothing is lost behind the end
+			left = fsys.Crash(0, random)
 		}
 		image, err := openImage(left, "/x/copy")
 		switch {
@@ -248,6 +240,8 @@ func TestBackupCutShort(t *testing.T) {
 				t.Error(err)
 			}
 			continue
+		case over:
+			t.Errorf("cut behind the end: %v", err)
 		case strings.Contains(err.Error(), "is a backup that did not end"):
 			marked++
 		case errors.Is(err, fs.ErrNotExist) || strings.HasSuffix(err.Error(), "has no cluster.json"):
@@ -303,6 +297,11 @@ func TestBackupRefused(t *testing.T) {
 		t.Error(err)
 	}
 	refused(filepath.Join(base, "data", "store-1", "copy"), "is in the data folder")
+	link := filepath.Join(base, "link")
+	if err := os.Symlink(filepath.Join(base, "data", "store-1"), link); err != nil {
+		t.Fatal(err)
+	}
+	refused(filepath.Join(link, "copy"), "is in the data folder")
 	refused(filepath.Join(full, "mine", "copy"), "not a directory")
 	unsynced := small()
 	unsynced.Engine.WALSync = "none"
@@ -317,7 +316,9 @@ func TestBackupRefused(t *testing.T) {
 	second := filepath.Join(base, "second")
 	_, err := c.backupTo(ctx, &gateFS{vfs.Default, func(name string) error {
 		if strings.HasSuffix(name, ".log") {
-			if _, err := c.Backup(t.Context(), second); !errors.Is(err, ErrBackup) {
+			short, cancelShort := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancelShort()
+			if _, err := c.Backup(short, second); !errors.Is(err, ErrBackup) {
 				t.Errorf("a second backup: %v; want %v", err, ErrBackup)
 			}
 			if _, err := c.Do(t.Context(), "BGSAVE"); err == nil ||
@@ -341,7 +342,21 @@ func TestBackupRefused(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "no space left on device") {
 		t.Errorf("a backup to a full disk: %v", err)
 	}
-	for _, left := range []string{"first", "first" + unfinished, "second", "second" + unfinished,
+	// Somebody else takes the name before the backup has it.
+	taken := filepath.Join(base, "taken")
+	_, err = c.backupTo(t.Context(), &gateFS{vfs.Default, func(name string) error {
+		if strings.Contains(name, "MANIFEST-") {
+			return os.MkdirAll(filepath.Join(taken, "theirs"), 0o700)
+		}
+		return nil
+	}}, taken)
+	if err == nil {
+		t.Error("a backup has replaced a folder that is not empty")
+	}
+	if _, err := os.Stat(filepath.Join(taken, "theirs")); err != nil {
+		t.Error(err)
+	}
+	for _, left := range []string{"taken" + unfinished, "first", "first" + unfinished, "second", "second" + unfinished,
 		filepath.Join("data", linksName)} {
 		if _, err := os.Stat(filepath.Join(base, left)); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s is left: %v", left, err)
@@ -352,6 +367,9 @@ func TestBackupRefused(t *testing.T) {
 	if err := errors.Join(os.MkdirAll(filepath.Join(half, "store-1"), 0o700),
 		os.WriteFile(filepath.Join(half, unfinishedName), nil, 0o600)); err != nil {
 		t.Fatal(err)
+	}
+	if _, err := Inspect(t.Context(), half, 0); err == nil || !strings.Contains(err.Error(), "did not end") {
+		t.Errorf("inspect says of half a backup: %v", err)
 	}
 	if b, err := c.Backup(t.Context(), filepath.Join(base, "first")); err != nil || b.Swept != half {
 		t.Errorf("a backup over one that did not end: %+v, %v", b, err)

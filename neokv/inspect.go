@@ -176,7 +176,10 @@ func (i *inspector) run(ctx context.Context, most int, x *Inspection) error {
 	i.x = x
 	f := &folder{fs: i.fs, dir: i.dir}
 	r, err := readRecord(i.fs, i.dir)
-	if err == nil && r == nil {
+	switch half := f.checkFinished(); {
+	case r == nil && half != nil: // which tells more than that the record is missing
+		err = half
+	case err == nil && r == nil:
 		err = fmt.Errorf("folder %s has no %s: it is no data folder", i.dir, recordName)
 	}
 	if err != nil {

@@ -273,7 +273,8 @@ func TestBackupToAFullDisk(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		filler := fillDisk(t, other, 1<<20)
+		// Beside the second reserve there is no room, though there is for the backup.
+		filler := fillDisk(t, other, 1<<20+int64(reserve))
 		want := "its disk has"
 		if _, err := c.Backup(t.Context(), filepath.Join(other, "copy")); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("reserve %v: a backup to a full disk: %v; want %q", reserve, err, want)
