@@ -58,6 +58,10 @@ type Backup struct {
 // ErrBackup is in the error of a backup that cannot begin because another one of the cluster goes on.
 var ErrBackup = errors.New("a backup is under way")
 
+// errDead is of a cluster in memory whose process was killed: its journal has what the logs lack. Clusters in memory
+// have a journal in tests alone.
+var errDead = errors.New("all stores were killed, and none has started since")
+
 // Backup copies the cluster, as of one instant, into a new folder, from which Start and OpenImage start a cluster. It
 // has each write that was acknowledged before Backup was called, and with a write all that were acknowledged before
 // that one was sent. Clients go on writing. The folder must not exist yet, or be empty. Where it is on the file system
@@ -152,6 +156,9 @@ func (x *backupFolder) fill(ctx context.Context) (b Backup, err error) {
 	defer func() { err = errors.Join(err, removeAll(vfs.Default, links)) }()
 	var files [][]disk.Caught
 	err = c.change(ctx, func() (err error) {
+		if c.dead {
+			return errDead
+		}
 		var folders []disk.CatchFolder
 		for _, n := range c.nodes {
 			f := disk.CatchFolder{FS: n.FS(), At: store.Places(n.dir, n.walDir)}
@@ -164,7 +171,11 @@ func (x *backupFolder) fill(ctx context.Context) (b Backup, err error) {
 				b.Down = append(b.Down, int(n.id))
 			}
 		}
-		if files, b.Pause, err = disk.Catch(ctx, folders); err != nil {
+		catch := disk.Catch
+		if c.hooks.Mistakes.BackupApart {
+			catch = catchApart
+		}
+		if files, b.Pause, err = catch(ctx, folders); err != nil {
 			return err
 		}
 		b.Time = time.Now()
@@ -192,6 +203,21 @@ func (x *backupFolder) fill(ctx context.Context) (b Backup, err error) {
 		err = x.finish()
 	}
 	return b, err
+}
+
+// catchApart is a mistake that a test plants in the place of disk.Catch: each store has an instant of its own.
+func catchApart(
+	ctx context.Context, folders []disk.CatchFolder,
+) (files [][]disk.Caught, pause time.Duration, err error) {
+	for i := range folders {
+		of, p, err := disk.Catch(ctx, folders[i:i+1])
+		if err != nil {
+			return nil, 0, err
+		}
+		files, pause = append(files, of...), pause+p
+		time.Sleep(20 * time.Millisecond)
+	}
+	return files, pause, nil
 }
 
 // makeLinks makes empty folders, with one for each store inside, for links to the files of the data folder and, if they

@@ -1,6 +1,11 @@
 package neokv
 
 import (
+	"context"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/store"
@@ -22,6 +27,13 @@ func (i inside) Nodes() []seam.StorePlace {
 func (i inside) Network() *transport.Network { return i.c.network }
 
 func (i inside) HeldForClients() int64 { return i.c.clients.Used() }
+
+func (i inside) Backup(ctx context.Context, to vfs.FS, dir string) (time.Time, error) {
+	b, err := i.c.backupTo(ctx, to, dir)
+	return b.Time, err
+}
+
+func (i inside) OpenImage(fsys vfs.FS, dir string) (any, error) { return openImage(fsys, dir) }
 
 func (n *storePlace) ID() topology.StoreID { return n.id }
 

@@ -7,6 +7,9 @@ package seam
 
 import (
 	"context"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/region"
@@ -57,6 +60,8 @@ type Mistakes struct {
 	Store   store.Mistakes  // in every store
 	Server  server.Mistakes // in the servers of all stores and of the proxy
 	Journal disk.Mistakes
+	// BackupApart has a backup catch one store after the other, some time apart.
+	BackupApart bool
 }
 
 // Inside is the inside of a running cluster. Inside and StorePlace are interfaces because package neokv, which has the
@@ -68,6 +73,10 @@ type Inside interface {
 	Network() *transport.Network
 	// HeldForClients returns how many bytes the stores and the proxy hold for their clients.
 	HeldForClients() int64
+	// Backup is Cluster.Backup onto another file system. It returns the instant as of which the backup is.
+	Backup(ctx context.Context, to vfs.FS, dir string) (time.Time, error)
+	// OpenImage is that of package neokv, for a folder on another file system. It returns a *neokv.Image.
+	OpenImage(fsys vfs.FS, dir string) (any, error)
 }
 
 // StorePlace is a store's place in a cluster. It outlives the store, which may be killed and started again.

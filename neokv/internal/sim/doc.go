@@ -16,6 +16,7 @@
 //   - replicas.go compares what the replicas of a region hold, while the plan runs and at its end.
 //   - logs.go compares what the replicas of a region have taken from the log.
 //   - bounds.go checks the bounds of regions, which split and merge, while the plan runs and at its end.
+//   - backups.go has backups made, starts clusters from them, and checks what these hold.
 //   - liveness.go checks that all regions take writes soon after faults have ended.
 //   - floors.go says how much the runs of a plan must have done to prove anything, states.go which states a sweep
 //     of torture must have reached.

@@ -19,6 +19,7 @@ type happening struct {
 var faults = []happening{
 	{stallPhrase, stalling, (*sim).stallWrites},
 	{"cut the power while stores catch up", powerCuts, nil},
+	{"back the cluster up", backups, nil},
 	{"cut leaders off", lonelyLeaders, nil},
 	{"restart the voter that a candidate needs", forgetfulVoters, nil},
 	{"move leaders away and back", returning, nil},

@@ -15,6 +15,7 @@ var counted = []struct {
 	{"comparisons", func(s *simStats) *int { return &s.Compared }},
 	{"snapshots installed", func(s *simStats) *int { return &s.Snapshots }},
 	{"looks at what clients have cached", func(s *simStats) *int { return &s.Cached }},
+	{"clusters started from backups", func(s *simStats) *int { return &s.Backups }},
 	{"elements reclaimed", func(s *simStats) *int { return &s.Reclaimed }},
 }
 
@@ -38,6 +39,8 @@ var least = map[string]simStats{
 	"messages": {Acknowledged: 400, Kills: 20, Ends: 2, Cuts: 5, Transfers: 4, Compared: 15},
 
 	"caches": {Acknowledged: 4000, Kills: 30, Ends: 3, Cuts: 15, Transfers: 20, Compared: 10, Cached: 40000},
+
+	"backups": {Acknowledged: 1200, Kills: 20, Ends: 2, Cuts: 5, Transfers: 4, Compared: 5, Backups: 20},
 
 	"power-cuts": {Acknowledged: 3600, Kills: 60, Ends: 20, Installing: 5, Snapshots: 20},
 

@@ -146,6 +146,8 @@ type history struct {
 	clock int64
 	lines uint64 // how many pipelines there were
 	ops   []*op
+
+	backup backup // of the history of a copy; see asOf
 }
 
 func newHistory(out io.Writer) *history { return &history{out: out, start: time.Now()} }

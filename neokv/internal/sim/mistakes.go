@@ -102,6 +102,9 @@ var mistakes = []mistake{
 	{"rows-kept", "the row cache takes rows of an earlier term for the present records",
 		func(m *seam.Mistakes) { m.Store.Region.KeptRows = true }},
 
+	{"backup-apart", "a backup has each store as of an instant of its own",
+		func(m *seam.Mistakes) { m.BackupApart = true }},
+
 	{"expiry-clock", "the local clock alone decides what has expired",
 		func(m *seam.Mistakes) { m.Store.Region.LocalClock = true }},
 	{"version-repeated", "after a change of leader a new collection gets a version that has been in use",

@@ -51,6 +51,7 @@ type sim struct {
 	starts  *rand.Rand // how stores start
 	journal bool       // the stores share one
 	problem error      // the first one
+	copies  []*history // of clusters that were started from backups
 	kinds   []evidence // of all problems, each once
 	entries map[topology.RegionID]map[uint64]appliedEntry
 	bounds  boundsSeen
@@ -69,6 +70,7 @@ type simStats struct {
 	Snapshots             int // of regions, installed
 	Reclaimed             int // elements of deleted collections
 	Cached                int // looks at what clients have cached
+	Backups               int // from which a cluster was started
 
 	Served time.Duration // the longest time until all regions took writes after faults had ended
 	States map[state]int // how often the run got into each
@@ -98,6 +100,9 @@ func (s *sim) record(p plan, planted bool, d time.Duration, inside func(run func
 	picture := s.checkHistory(strings.TrimSuffix(out.Name(), ".history")+".html", func() bool {
 		return planted && slices.ContainsFunc(s.kinds, p.isShown)
 	})
+	for _, h := range s.copies {
+		s.fail(h.checkBackup())
+	}
 	s.fail(s.checkEntries())
 	s.stats.Acknowledged, s.stats.Unknown = s.h.count()
 	s.reachCounted()

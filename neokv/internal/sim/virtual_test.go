@@ -65,6 +65,9 @@ func TestMessagesVirtual(t *testing.T) { runBatch(t, "messages", 1, 12, *simVirt
 // TestCachesVirtual runs seeds with clients that cache.
 func TestCachesVirtual(t *testing.T) { runBatch(t, "caches", 1, 6, *simVirtual) }
 
+// TestBackupsVirtual runs seeds with backups, from each of which a cluster is started.
+func TestBackupsVirtual(t *testing.T) { runBatch(t, "backups", 1, 2, 10*time.Second) }
+
 // TestTransactionsVirtual runs seeds with transactions.
 func TestTransactionsVirtual(t *testing.T) { runBatch(t, "transactions", 1, 12, *simVirtual) }
 
