@@ -46,7 +46,7 @@ type Options struct {
 
 type (
 	// Mistakes are errors in the logic of the log store that a test plants, to see that a checker finds them.
-	Mistakes = raftlog.Mistakes
+	Mistakes raftlog.Mistakes
 	// Stats are counters of the log store.
 	Stats = raftlog.Stats
 	// End is where a log ends.
@@ -78,7 +78,7 @@ func New(o Options) *Host {
 func (h *Host) OpenLog(e *engine.Engine) {
 	h.log = raftlog.New(e, raftlog.Options{
 		Sync: h.o.Sync, Applied: h.o.Applied, Failed: h.o.Failed, Fence: h.o.Fence, Wait: h.o.FS.LogWait(),
-		Stalls: h.stalls, Mistakes: h.o.Mistakes,
+		Stalls: h.stalls, Mistakes: raftlog.Mistakes(h.o.Mistakes),
 	})
 }
 

@@ -664,7 +664,7 @@ func TestOldQuorumElectsNobody(t *testing.T) {
 			h := c.nodes[b].host
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			ctx = raftlog.Context(ctx, rtt)
+			ctx = multiraft.Context(ctx, rtt)
 			c.must(h.SyncRequestAddNonVoting(ctx, 1, uint64(d), d.RaftAddress(), 0))
 			c.fs[d] = disk.Mem()
 			c.start(d)
