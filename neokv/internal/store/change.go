@@ -17,8 +17,9 @@ import (
 )
 
 // The store that leads a region drives its splits, and the merges that widen it. What a change has got to is in the
-// logs of the regions (keys.RegionChange). So when the driver is gone, whichever store leads then finishes the change,
-// or calls it off: settleChange. Region and replica ids come from meta's leader.
+// logs of the regions (keys.RegionChange), and nextStep tells from that which step is next. One loop takes the steps,
+// proceed. Split and Merge begin a change and enter the loop. When the driver is gone, whichever store leads then enters
+// it, and finishes the change or calls it off: settleChanges. Region and replica ids come from meta's leader.
 //
 // A merge has these steps; region/change.go says why they are safe.
 //
@@ -40,6 +41,7 @@ type drivers struct {
 	mu      sync.Mutex
 	driving map[topology.RegionID]bool
 	closed  bool
+	onStep  func(topology.RegionID, step) // for a test: called when a step has been taken; nil: not called
 }
 
 // driver returns a context for a change that a caller from outside asks for: it ends with ctx, and when the store
@@ -187,29 +189,27 @@ func (s *Store) Split(ctx context.Context, id topology.RegionID, at topology.Slo
 	if err != nil {
 		return child, s.undone(err)
 	}
-	// What goes wrong from here on settleChange puts right.
+	// What goes wrong from here on settleChanges puts right.
 	if r.Bounds().Version != desc.Version { // the id of a child is larger than those of all that had its slots before
 		return child, errBusy
 	}
-	if err := r.Split(ctx, time.Now().Add(stepTime), begun, at, child.ID, child.Peers); err != nil {
-		switch {
-		case errors.Is(err, region.ErrNotLeader):
-			err = notYet{err}
-		case ctx.Err() != nil:
-			err = fmt.Errorf("it is not known whether region %d will be split: %w", id, err)
+	d := &driven{Replica: r, begun: begun, other: child}
+	d.wants = keys.Splitting
+	d.happened = func() {
+		if reason != "" {
+			s.tell("region %d is split at slot %d: region %d has slots %v (%s)", id, at, child.ID, child.Slots, reason)
 		}
+	}
+	switch x, err := s.proceed(ctx, d); {
+	case x != stepSplit: // the region is split
+		return child, nil
+	case errors.Is(err, region.ErrNotLeader):
+		return child, notYet{err}
+	case ctx.Err() != nil:
+		return child, fmt.Errorf("it is not known whether region %d will be split: %w", id, err)
+	default:
 		return child, err
 	}
-	if reason != "" {
-		s.tell("region %d is split at slot %d: region %d has slots %v (%s)", id, at, child.ID, child.Slots, reason)
-	}
-	for !s.hasBegun(child.ID) {
-		if !pause(ctx, changePause) {
-			return child, nil
-		}
-	}
-	r.End(ctx, time.Now().Add(stepTime), begun)
-	return child, nil
 }
 
 // spread returns a region's replicas with the one in front that is to lead a child: on the store that is the home of
@@ -247,6 +247,17 @@ func pause(ctx context.Context, d time.Duration) bool {
 	case <-time.After(d):
 		return true
 	}
+}
+
+// retry calls f until it returns true, and pauses in between, longer and longer up to a limit. It returns false if ctx
+// ends first.
+func retry(ctx context.Context, longest time.Duration, f func() bool) bool {
+	for wait := changePause; !f(); wait = min(2*wait, longest) {
+		if !pause(ctx, wait) {
+			return false
+		}
+	}
+	return true
 }
 
 // Merge merges a region's right neighbour into it, and returns that one. This store must lead the region. A reason,
@@ -291,25 +302,28 @@ func (s *Store) Merge(ctx context.Context, left topology.RegionID, reason string
 	if err != nil {
 		return 0, s.undone(err)
 	}
-	started := time.Now()
-	if err := s.takeOver(ctx, r, &desc, neighbour, begun); err != nil {
-		// The merge may have been proposed, and be applied although takeOver waits no longer.
-		merged, unknown := s.callOff(r, neighbour.ID, begun)
-		*held += time.Since(started)
-		switch {
-		case unknown != nil:
-			return 0, fmt.Errorf("%w; it is not known whether the regions will be merged: %w", err, unknown)
-		case !merged && (*held <= mostHeld-freezeTime-3*promptly || s.o.Mistakes.StubbornMerge):
-			return 0, notYet{err}
-		case !merged:
-			return 0, fmt.Errorf("the merge is called off: %w", err)
+	started, merged := time.Now(), false
+	d := &driven{Replica: r, begun: begun, other: neighbour.Region, until: started.Add(freezeTime)}
+	d.wants = keys.Merging
+	d.happened = func() {
+		merged = true
+		if now, _ := r.Region(); reason != "" {
+			s.tell("region %d has taken region %d over: it has slots %v (%s)", left, neighbour.ID, now.Slots, reason)
 		}
 	}
-	if now, _ := r.Region(); reason != "" {
-		s.tell("region %d has taken region %d over: it has slots %v (%s)", left, neighbour.ID, now.Slots, reason)
+	x, err := s.proceed(ctx, d)
+	if merged {
+		return neighbour.ID, nil
 	}
-	s.endMerge(ctx, r, begun)
-	return neighbour.ID, nil
+	*held += time.Since(started)
+	switch {
+	case x == stepCallOff:
+		return 0, fmt.Errorf("%w; it is not known whether the regions will be merged: %w", d.failed, err)
+	case *held <= mostHeld-freezeTime-3*promptly || s.o.Mistakes.StubbornMerge:
+		return 0, notYet{d.failed}
+	default:
+		return 0, fmt.Errorf("the merge is called off: %w", d.failed)
+	}
 }
 
 // maxLag is how many entries a replica may be behind when a merge begins.
@@ -356,51 +370,6 @@ func (s *Store) neighbour(left *topology.Region) (*route.LedRegion, error) {
 	return right, nil
 }
 
-// takeOver freezes the right region and merges it into the left one.
-func (s *Store) takeOver(ctx context.Context, r *region.Replica, left *topology.Region, right *route.LedRegion,
-	begun uint64) error {
-	ctx, cancel := context.WithTimeout(ctx, freezeTime)
-	defer cancel()
-	leave := changeCall{Region: right.ID, Do: doFreeze, Left: left.ID, Begun: begun}
-	if err := s.atLeader(ctx, leave); err != nil {
-		return err
-	}
-	frozen := func(b boundsAnswer) bool {
-		return b.Phase == keys.Frozen && b.Change == keys.RegionChange{Kind: keys.Leaving, Other: left.ID, Begun: begun}
-	}
-	if !s.o.Mistakes.EarlyMerge {
-		if err := s.everyStore(ctx, &right.Region, !s.o.Mistakes.UnsyncedFreeze, frozen); err != nil {
-			return err
-		}
-	}
-	mine := s.Replica(right.ID)
-	if mine == nil {
-		return fmt.Errorf("region %d: no replica on store %d", right.ID, s.o.ID)
-	}
-	for s.o.Mistakes.EarlyMerge && mine.Bounds().Phase != keys.Frozen {
-		if !pause(ctx, changePause) {
-			return ctx.Err()
-		}
-	}
-	state, err := mine.State()
-	if err != nil {
-		return err
-	}
-	return r.Merge(ctx, time.Now().Add(stepTime), begun, r.Bounds().Version, state)
-}
-
-// callOff ends a merge that has not happened, and then thaws the right region. What it does not get done settleChange
-// does later. It reports whether the merge has happened instead.
-func (s *Store) callOff(r *region.Replica, right topology.RegionID, begun uint64) (merged bool, err error) {
-	ctx, cancel := context.WithTimeout(s.ctx, stepTime)
-	defer cancel()
-	over, err := s.abort(ctx, r, begun)
-	if over {
-		s.atLeader(ctx, changeCall{Region: right, Do: doThaw, Left: r.ID(), Begun: begun})
-	}
-	return err == nil && !over, err
-}
-
 // abort ends an attempt at a merge, and reports whether it has not happened and never will. The entry that ends it
 // tells: behind that entry no merge of the attempt takes effect.
 func (s *Store) abort(ctx context.Context, left *region.Replica, begun uint64) (over bool, err error) {
@@ -409,18 +378,6 @@ func (s *Store) abort(ctx context.Context, left *region.Replica, begun uint64) (
 	}
 	c := left.Bounds().Change
 	return c.Kind != keys.Merged || c.Begun != begun, nil
-}
-
-// endMerge ends a merge when all stores have applied it durably. A store that is down leaves it open: while it has not
-// retired the right region for good, the left one must not be split there again.
-func (s *Store) endMerge(ctx context.Context, r *region.Replica, begun uint64) {
-	desc, _ := r.Region()
-	merged := func(b boundsAnswer) bool { return b.Version >= desc.Version }
-	ctx, cancel := context.WithTimeout(ctx, stepTime)
-	defer cancel()
-	if s.everyStore(ctx, &desc, !s.o.Mistakes.EarlyEnd, merged) == nil {
-		r.End(ctx, time.Now().Add(stepTime), begun)
-	}
 }
 
 // settleChanges finishes the changes of the regions that this store leads and that nobody drives.
@@ -444,28 +401,8 @@ func (s *Store) settleChanges() {
 func (s *Store) settleChange(r *region.Replica) {
 	ctx, cancel := context.WithTimeout(s.ctx, Heartbeat)
 	defer cancel()
-	deadline := time.Now().Add(Heartbeat)
-	switch c := r.Bounds().Change; c.Kind {
-	case keys.Splitting:
-		r.Abort(ctx, deadline, c.Begun)
-	case keys.HasSplit:
-		if s.hasBegun(c.Other) {
-			r.End(ctx, deadline, c.Begun)
-		}
-	case keys.Merging:
-		s.callOff(r, c.Other, c.Begun)
-	case keys.Merged:
-		s.endMerge(ctx, r, c.Begun)
-	case keys.Leaving:
-		over, err := s.callLeader(ctx, changeCall{Region: c.Other, Do: doAsk, Begun: c.Begun})
-		if err != nil {
-			desc, _ := r.Region()
-			over = s.absorbed(ctx, c.Other, desc.Peers)
-		}
-		if over {
-			r.Thaw(ctx, deadline, c.Other, c.Begun)
-		}
-	}
+	c := r.Bounds().Change
+	s.proceed(ctx, &driven{Replica: r, begun: c.Begun, other: topology.Region{ID: c.Other}})
 }
 
 // absorbed reports whether one of the stores knows that a region has been absorbed, which is never undone. Then the
@@ -635,20 +572,16 @@ func (s *Store) everyStore(ctx context.Context, r *topology.Region, synced bool,
 	var wg sync.WaitGroup
 	for _, p := range r.Peers {
 		wg.Go(func() {
-			for wait := changePause; ; wait = min(2*wait, longestPause) {
+			if !retry(ctx, longestPause, func() bool {
 				b, err := s.boundsOn(ctx, p.Store, boundsCall{Region: r.ID})
 				if err == nil && is(b) && synced { // only now, since a sync takes long
 					b, err = s.boundsOn(ctx, p.Store, boundsCall{Region: r.ID, Sync: true})
 				}
-				if err == nil && is(b) && b.Synced == synced {
-					return
-				}
-				if !pause(ctx, wait) {
-					mu.Lock()
-					late = append(late, p.Store)
-					mu.Unlock()
-					return
-				}
+				return err == nil && is(b) && b.Synced == synced
+			}) {
+				mu.Lock()
+				late = append(late, p.Store)
+				mu.Unlock()
 			}
 		})
 	}
@@ -672,11 +605,11 @@ func (s *Store) atLeader(ctx context.Context, c changeCall) error {
 
 // callLeader makes a call to the leader of a region. As long as the region has none it waits for one.
 func (s *Store) callLeader(ctx context.Context, c changeCall) (done bool, err error) {
-	for wait := changePause; ; wait = min(2*wait, longestPause) {
-		if done, err = s.callLeaderOnce(ctx, c); !errors.Is(err, errNotLeading) || !pause(ctx, wait) {
-			return done, err
-		}
-	}
+	retry(ctx, longestPause, func() bool {
+		done, err = s.callLeaderOnce(ctx, c)
+		return !errors.Is(err, errNotLeading)
+	})
+	return done, err
 }
 
 func (s *Store) callLeaderOnce(ctx context.Context, c changeCall) (done bool, err error) {
@@ -703,22 +636,21 @@ func (s *Store) callLeaderOnce(ctx context.Context, c changeCall) (done bool, er
 func (s *Store) allocate(ctx context.Context, n int) (topology.RegionID, topology.ReplicaID, error) {
 	ctx, cancel := context.WithTimeout(ctx, stepTime)
 	defer cancel()
-	for {
-		var a meta.Allocated
-		var err error
+	var a meta.Allocated
+	var err error
+	if !retry(ctx, 10*changePause, func() bool {
+		a = meta.Allocated{}
 		if at := s.metaStoreNow(); at == s.o.ID {
 			a, err = s.allocateHere(ctx, n)
 		} else {
 			err = s.ask(ctx, at, message{Allocate: n}, &a)
 		}
-		if err == nil && a.Region > 0 && a.Replica > 0 {
-			return a.Region, a.Replica, nil
-		}
-		if !pause(ctx, 10*changePause) {
-			err = errors.Join(err, ctx.Err())
-			return 0, 0, notYet{fmt.Errorf("no ids for a new region from the leader of meta: %w", err)}
-		}
+		return err == nil && a.Region > 0 && a.Replica > 0
+	}) {
+		err = errors.Join(err, ctx.Err())
+		return 0, 0, notYet{fmt.Errorf("no ids for a new region from the leader of meta: %w", err)}
 	}
+	return a.Region, a.Replica, nil
 }
 
 // metaStoreNow returns the store that leads meta, as far as this one knows. It is this one only if others follow it.
