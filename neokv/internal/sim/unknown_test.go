@@ -7,9 +7,8 @@ import (
 	"testing"
 	"time"
 
-	pb "github.com/lni/dragonboat/v4/raftpb"
-
 	"neokv.dev/neokv"
+	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
@@ -28,7 +27,7 @@ func TestUnknownCloses(t *testing.T) {
 				s.move(topology.RegionID(r+1), home)
 			}
 			time.Sleep(time.Second)
-			s.hold(10*time.Second, func(m *pb.Message) bool { return m.ShardID == 1 })
+			s.hold(10*time.Second, func(m *multiraft.Message) bool { return m.ShardID == 1 })
 		}
 		mend := func() {
 			s.hold(0, nil)
