@@ -311,7 +311,8 @@ func TestBenchGroups(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "groups.jsonl")
 	got := neokvRun(t, nil, append([]string{"bench", "--mem", "--workload", "set", "--rate", "poisson 500", "--out",
 		out, "--group", "name=rare workload=get rate=steps 20..40 by 20 every 200ms clients=1 value-size=10B", "--at",
-		"200ms rate of rare 50", "--at", "100ms FLUSHALL", "--at", "150ms split 1"}, short...)...)
+		"200ms rate of rare 50", "--at", "100ms FLUSHALL", "--at", "500ms split 1"},
+		append(short, "--duration", "1200ms")...)...) // time for the counters before the split, and behind it
 	if got.status != statusDone {
 		t.Fatalf("status %d, stderr %q", got.status, got.stderr)
 	}
@@ -327,7 +328,7 @@ func TestBenchGroups(t *testing.T) {
 		t.Errorf("summary %+v", s)
 	}
 	const outcome = "split 1: region 1 is split at slot "
-	if e := s.Events[1]; !strings.HasPrefix(e.Do+": "+e.Outcome, outcome) || s.Work["splits"] != 1 ||
+	if e := s.Events[2]; !strings.HasPrefix(e.Do+": "+e.Outcome, outcome) || s.Work["splits"] != 1 ||
 		!strings.Contains(got.stdout, "s: "+outcome) {
 		t.Errorf("split: %+v, %d splits, stdout\n%s", e, s.Work["splits"], got.stdout)
 	}

@@ -40,7 +40,7 @@ type Metrics struct {
 
 // metricsWait is how long Metrics waits for Pebble. Pebble takes some microseconds, but it waits while it syncs its
 // manifest, which may be for ever where the disk hangs.
-const metricsWait = 200 * time.Millisecond
+const metricsWait = 400 * time.Millisecond
 
 // reading has what Metrics has read.
 type reading struct {
