@@ -118,8 +118,8 @@ func (e *Engine) readMetrics() Metrics {
 	return m
 }
 
-// Unflushed returns how many bytes of the log are of memtables that have not been flushed. It costs as much as Metrics, and
-// waits while the disk hangs.
+// Unflushed returns how many bytes of the log are of memtables that have not been flushed. It costs as much as Metrics,
+// and waits while the disk hangs.
 func (e *Engine) Unflushed() int64 { return int64(e.db.Metrics().WAL.Size) }
 
 // TableBytes estimates how many bytes of the tables on disk a range of keys takes. Memtables do not count.
