@@ -240,10 +240,11 @@ var adding = []string{"hset", "hmset", "sadd", "zadd", "rpush", "lpush"}
 // history: a string that was written as a whole, or a collection that the calls before it removed and made anew by
 // adding to it. Then Redis's reply follows from the value alone.
 func (d *Difference) plain(past []Difference) bool {
-	if len(d.Call) != 3 || !isCall(d.Call, "object") || len(past) == 0 {
+	refcount := isCall(d.Call, "object", "refcount")
+	if len(d.Call) != 3 || !refcount && !isCall(d.Call, "object", "encoding") || len(past) == 0 {
 		return false
 	}
-	if d.Inside && isCall(d.Call, "object", "refcount") { // the queued calls refer to their arguments, too
+	if d.Inside && refcount { // the queued calls refer to their arguments, too
 		return false
 	}
 	wrote := func(p Difference, names ...string) bool {

@@ -102,6 +102,17 @@ func TestRunFindsDifferences(t *testing.T) {
 	}
 }
 
+// TestPlain: behind a write of the whole value the encoding and the references are compared; times of access never are.
+func TestPlain(t *testing.T) {
+	past := []Difference{{Call: toBytes([]string{"mset", "k", "75"}), Want: ReplyValue{Kind: '+', Text: []byte("OK")}}}
+	for word, want := range map[string]bool{"encoding": true, "REFCOUNT": true, "idletime": false, "freq": false} {
+		d := Difference{Call: toBytes([]string{"object", word, "k"})}
+		if got := d.plain(past); got != want {
+			t.Errorf("object %s: %t", word, got)
+		}
+	}
+}
+
 func TestRunEndsOnGarbage(t *testing.T) {
 	for _, garbage := range []string{"OK\r\n", "$3\r\nab\r\n", ":x\r\n", "*1\r\n$1\r\nab\r\n", "+a\rb\r\n", "$-2\r\n",
 		"$01\r\na\r\n"} {
