@@ -212,7 +212,8 @@ func values(c *store.Counters) []int64 {
 
 // section prints the lines. counted has the values of the stores' counters and gauges, in the order of counters.All.
 func (a asked) section(counted []int64) []server.Section {
-	var lines, stats []string
+	var lines []string
+	var stats []server.Count
 	line := func(name string, value any) { lines = append(lines, fmt.Sprintf("%s:%v", name, value)) }
 	for i, l := range counters.All {
 		switch {
@@ -234,10 +235,10 @@ func (a asked) section(counted []int64) []server.Section {
 		}
 		switch l.Name {
 		case "expired_keys", "keyspace_hits", "keyspace_misses": // Redis shows them in its section Stats
-			stats = append(stats, fmt.Sprintf("%s:%d", l.Name, counted[i]))
+			stats = append(stats, server.Count{Name: l.Name, Value: counted[i]})
 		}
 	}
-	return []server.Section{{Name: "Stats", Lines: stats}, {Name: "Neokv", Lines: lines}}
+	return []server.Section{{Name: "Stats", Counts: stats}, {Name: "Neokv", Lines: lines}}
 }
 
 // counted returns what the stores of this place have counted so far: the one that runs and those that ran before it.

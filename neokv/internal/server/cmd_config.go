@@ -438,7 +438,7 @@ func runConfigSet(c *conn, args [][]byte) {
 }
 
 func runConfigResetStat(c *conn, args [][]byte) {
-	c.s.stats.reset()
+	c.s.stats.reset(c.s.o.Node.Info())
 	c.s.calls.reset()
 	c.out.OK()
 }

@@ -77,7 +77,7 @@ func runInfo(c *conn, args [][]byte) {
 		at := slices.IndexFunc(own, func(x Section) bool { return x.Name == s.name })
 		var more []string
 		if at >= 0 {
-			more = own[at].Lines
+			more = append(own[at].Lines, c.s.stats.since(own[at].Counts)...)
 			own = slices.Delete(own, at, at+1)
 		}
 		if all || usual && !s.asked || named[strings.ToLower(s.name)] || named[s.second] {

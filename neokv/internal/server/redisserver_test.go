@@ -341,7 +341,7 @@ func TestInfoLikeRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer theirs.Close()
-	_, dial := start(t, Options{Node: &fakeNode{info: []Section{{"Neokv", []string{"x:1"}}}}})
+	_, dial := start(t, Options{Node: &fakeNode{info: []Section{{Name: "Neokv", Lines: []string{"x:1"}}}}})
 	ours := dial()
 	sections := func(c net.Conn, request string) (names, fields []string) {
 		text := ask(t, c, request)

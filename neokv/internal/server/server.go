@@ -29,10 +29,17 @@ import (
 	"neokv.dev/neokv/settings"
 )
 
-// Section is one part of INFO: a title and lines `name:value`.
+// Section is one part of INFO: a title, lines `name:value`, and counts that INFO shows since CONFIG RESETSTAT.
 type Section struct {
+	Name   string
+	Lines  []string
+	Counts []Count
+}
+
+// Count is a count of something since the start.
+type Count struct {
 	Name  string
-	Lines []string
+	Value int64
 }
 
 // Node is the part of the cluster that a server serves: one store, or on the proxy port the whole cluster. All methods

@@ -301,15 +301,37 @@ type stats struct {
 	unknownClosed                      atomic.Uint64 // clients closed because the outcome of a command is unknown
 	errors                             errorCounts
 	rates                              rates
+	base                               atomic.Pointer[map[string]int64] // counts of the node at the last reset
 }
 
-func (s *stats) reset() {
+// reset lets all counts begin anew, those of the node's sections, too, which go on in the node itself.
+func (s *stats) reset(node []Section) {
+	base := map[string]int64{}
+	for _, x := range node {
+		for _, count := range x.Counts {
+			base[count.Name] = count.Value
+		}
+	}
+	s.base.Store(&base)
 	for _, n := range []*atomic.Uint64{&s.connections, &s.rejected, &s.commands, &s.bytesIn, &s.bytesOut, &s.reads,
 		&s.writes, &s.evicted,
 		&s.queryClosed, &s.outputClosed, &s.hungClosed, &s.unknownClosed} {
 		n.Store(0)
 	}
 	s.errors.byWord.Store(nil)
+}
+
+// since returns lines with what has been counted since the last reset. A count below that is of a store that started
+// anew.
+func (s *stats) since(counts []Count) (out []string) {
+	base := s.base.Load()
+	for _, count := range counts {
+		if base != nil && count.Value >= (*base)[count.Name] {
+			count.Value -= (*base)[count.Name]
+		}
+		out = append(out, fmt.Sprintf("%s:%d", count.Name, count.Value))
+	}
+	return out
 }
 
 // received counts bytes that came with so many reads, sent those of a write.

@@ -83,6 +83,27 @@ func TestCallsAreCounted(t *testing.T) {
 	}
 }
 
+// TestCountsOfTheNodeAreReset: INFO shows the node's counts since CONFIG RESETSTAT, and all of them once the node has
+// begun to count anew.
+func TestCountsOfTheNodeAreReset(t *testing.T) {
+	n := &fakeNode{}
+	_, dial := start(t, Options{Node: n})
+	c := dial()
+	for _, step := range []struct {
+		counted int64
+		reset   bool
+		want    string
+	}{{7, false, "7"}, {7, true, "0"}, {9, false, "2"}, {9, true, "0"}, {3, false, "3"}} {
+		n.info = []Section{{Name: "Stats", Counts: []Count{{"keyspace_hits", step.counted}}}}
+		if step.reset {
+			ask(t, c, "config resetstat")
+		}
+		if got := infoLines(t, c, "stats")["keyspace_hits"]; got != step.want {
+			t.Errorf("%+v: keyspace_hits is %s", step, got)
+		}
+	}
+}
+
 // TestHistogram: the percentiles of random durations, against those that sorting tells.
 func TestHistogram(t *testing.T) {
 	seed := rand.Uint64()
