@@ -18,8 +18,8 @@ import (
 
 // The store that leads a region drives its splits, and the merges that widen it. What a change has got to is in the
 // logs of the regions (keys.RegionChange), and nextStep tells from that which step is next. One loop takes the steps,
-// proceed. Split and Merge begin a change and enter the loop. When the driver is gone, whichever store leads then enters
-// it, and finishes the change or calls it off: settleChanges. Region and replica ids come from meta's leader.
+// proceed. Split and Merge begin a change and enter the loop. When the driver is gone, whichever store leads then
+// enters it, and finishes the change or calls it off: settleChanges. Region and replica ids come from meta's leader.
 //
 // A merge has these steps; region/change.go says why they are safe.
 //
