@@ -21,7 +21,8 @@ import (
 //
 // A job that was pushed for certain comes to one worker, and to one only. It may be lost where a worker that has called
 // BLPOP got no answer. Every other time who has pushed waits until the queue is empty: else a worker that was forgotten
-// would get the next job. In the end each worker gets a last job of its own: whoever does not was forgotten.
+// would get the next job. In the end each worker gets a last job of its own: whoever waits beside one was forgotten. A
+// last job, too, may go with a call that gets no answer; then another one is pushed.
 
 const (
 	queueWorkers = 4 // of a queue
@@ -36,6 +37,8 @@ type jobQueues struct {
 	pushed  map[string]bool // for certain
 	worked  map[string]int  // how many workers got a job
 	unheard int             // calls of BLPOP without an answer
+	late    [simRegions]int // blocking calls without an answer, of each queue
+	waiting [simRegions]int // workers that have not got their last job, of each queue
 	served  int             // blocking calls that were answered
 	givenUp bool            // nobody calls any more
 	open    map[net.Conn]bool
@@ -222,6 +225,7 @@ func (q *jobQueues) work(queue, worker int) {
 			q.mu.Lock()
 			if q.served++; err != nil {
 				q.unheard++
+				q.late[queue]++
 			}
 			q.mu.Unlock()
 			if err == nil && !q.got(name, job) {
@@ -250,6 +254,9 @@ func (q *jobQueues) work(queue, worker int) {
 		if job == "" {
 			if job, err = c.call(patience, "BLMOVE", key, own, "RIGHT", "LEFT", "0"); err != nil {
 				unheard++ // a job may come into the list at any time
+				q.mu.Lock()
+				q.late[queue]++
+				q.mu.Unlock()
 				continue
 			}
 		}
@@ -272,8 +279,14 @@ func (s *sim) runQueues(n int) (q *jobQueues, pushers, workers *sync.WaitGroup) 
 	pushers, workers = new(sync.WaitGroup), new(sync.WaitGroup)
 	for i := range min(n, simRegions) {
 		pushers.Go(func() { q.push(i) })
+		q.waiting[i] = queueWorkers
 		for w := range queueWorkers {
-			workers.Go(func() { q.work(i, w) })
+			workers.Go(func() {
+				q.work(i, w)
+				q.mu.Lock()
+				defer q.mu.Unlock()
+				q.waiting[i]--
+			})
 		}
 	}
 	return q, pushers, workers
@@ -288,25 +301,21 @@ func (q *jobQueues) finish(n int, workers *sync.WaitGroup) {
 	}()
 	boss := q.client(0)
 	defer boss.close()
-	for i := range min(n, simRegions) {
-		for w := range queueWorkers {
-			if _, err := boss.call(hangTime, "LPUSH", queueTag(i)+"q", lastJob); err != nil {
-				q.s.fail(found(noAnswer, "queue: the last job of worker %d.%d: %w", i, w, err))
+	lasts := make([]int, min(n, simRegions)) // last jobs pushed into each queue
+	for over := false; !over; {
+		for i := range lasts {
+			if err := q.pushLasts(boss, i, &lasts[i]); err != nil {
+				q.s.fail(err)
+				q.giveUp()
+				<-ended
+				return
 			}
 		}
-	}
-	select {
-	case <-ended:
-	case <-time.After(hangTime):
-		var left []string
-		for i := range min(n, simRegions) {
-			jobs, _ := boss.call(opTime, "LRANGE", queueTag(i)+"q", "0", "-1")
-			left = append(left, jobs)
+		select {
+		case <-ended:
+			over = true
+		case <-time.After(hangTime):
 		}
-		q.giveUp()
-		<-ended
-		q.s.fail(found(forgotten, "queue: some workers wait for a job, and the queues have %q", left))
-		return
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -322,6 +331,32 @@ func (q *jobQueues) finish(n int, workers *sync.WaitGroup) {
 		q.s.fail(found(lostWrite, "queue: %d jobs are lost, such as %s, and %d calls of BLPOP had no answer", len(lost),
 			lost[0], q.unheard))
 	}
+}
+
+// pushLasts pushes a last job for each worker of a queue that waits, and adds to the number of those pushed. The error
+// is not nil where a worker waits beside a job, and where more last jobs are gone than calls without an answer can have
+// taken.
+func (q *jobQueues) pushLasts(boss *queueClient, queue int, pushed *int) error {
+	q.mu.Lock()
+	waiting, late := q.waiting[queue], q.late[queue]
+	q.mu.Unlock()
+	key := queueTag(queue) + "q"
+	if *pushed > 0 && waiting > 0 {
+		if left, err := boss.call(hangTime, "LRANGE", key, "0", "-1"); err != nil || left != "" {
+			return found(forgotten, "queue: %d workers of %s wait for a job, and it has %q, %v", waiting, key, left, err)
+		}
+	}
+	if *pushed+waiting > queueWorkers+late {
+		return found(lostWrite, "queue: %d workers of %s wait behind %d last jobs; %d calls had no answer", waiting, key,
+			*pushed, late)
+	}
+	for range waiting {
+		if _, err := boss.call(hangTime, "LPUSH", key, lastJob); err != nil {
+			return found(noAnswer, "queue: a last job of %s: %w", key, err)
+		}
+		*pushed++
+	}
+	return nil
 }
 
 // lateWorkers holds a push while a worker begins to wait for what it brings. The worker gets that when the push goes
