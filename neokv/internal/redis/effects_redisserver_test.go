@@ -5,10 +5,10 @@ package redis
 import (
 	"bufio"
 	"flag"
-	"fmt"
 	"math/rand/v2"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -107,10 +107,12 @@ func (c *client) told() (all []string) {
 func (c *client) lookups() (hits, misses int) {
 	c.send([]byte("info"), []byte("stats"))
 	for line := range strings.Lines(string(c.reply().Text)) {
-		if _, err := fmt.Sscanf(line, "keyspace_hits:%d", &hits); err == nil {
-			continue
+		switch name, value, _ := strings.Cut(strings.TrimSpace(line), ":"); name {
+		case "keyspace_hits":
+			hits, _ = strconv.Atoi(value)
+		case "keyspace_misses":
+			misses, _ = strconv.Atoi(value)
 		}
-		_, _ = fmt.Sscanf(line, "keyspace_misses:%d", &misses)
 	}
 	return hits, misses
 }

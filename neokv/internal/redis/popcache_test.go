@@ -114,7 +114,7 @@ func TestExtractsChangeNothing(t *testing.T) {
 		}
 	}
 	found := 0 // at most
-	steps, sizes := 3, []int{30, 700, 5000}
+	steps, sizes := 3, []int{30, 700, 2000}
 	if testing.Short() {
 		steps, sizes = 1, sizes[:2]
 	}
@@ -142,7 +142,7 @@ func TestExtractsChangeNothing(t *testing.T) {
 		}
 		both("smembers", "s")
 		both("zrange", "z", "0", "-1", "withscores")
-		if size < 5000 {
+		if size < 2000 {
 			both("del", "s", "z")
 		} else {
 			both("flushall")
