@@ -7,7 +7,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	debug.SetGCPercent(400) // a tenth less CPU; what a test holds is mostly small
+	debug.SetGCPercent(400)       // a tenth less CPU; what a test holds is mostly small
 	debug.SetMemoryLimit(3 << 30) // else 400 % of a large call would be as much as some machines have
 	os.Exit(m.Run())
 }
