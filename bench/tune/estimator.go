@@ -1,80 +1,101 @@
 package tune
 
 import (
-	"errors"
+	"cmp"
+	"math/rand/v2"
 	"slices"
 	"strings"
-
-	"github.com/c-bata/goptuna"
-	"github.com/c-bata/goptuna/tpe"
 
 	"neokv.dev/results/tuning"
 )
 
-// estimator is a Tree-structured Parzen Estimator over the values of some knobs. The library draws some of its choices
-// from a source that nobody can seed. So two studies with one seed search differently; a file has what was chosen.
+// estimator is a Tree-structured Parzen Estimator over the values of some knobs (Bergstra et al., NIPS 2011, section
+// 4). It takes the best trials for one sample of configurations and the others for a second one. For each knob it draws
+// values as the best ones had them, and keeps the value that they had most often compared with the others.
 type estimator struct {
-	study *goptuna.Study
-	knobs []tuning.Knob
+	knobs  []tuning.Knob
+	random *rand.Rand
+	told   []told // the best first
 }
 
-func newEstimator(knobs []tuning.Knob, seed uint64) (*estimator, error) {
-	study, err := goptuna.CreateStudy("tune", goptuna.StudyOptionLogger(nil), goptuna.StudyOptionIgnoreError(true),
-		goptuna.StudyOptionDirection(goptuna.StudyDirectionMaximize),
-		goptuna.StudyOptionSampler(tpe.NewSampler(tpe.SamplerOptionSeed(int64(seed>>1)),
-			tpe.SamplerOptionNumberOfStartupTrials(0))))
-	return &estimator{study, knobs}, err
+// told is a configuration with what it was worth.
+type told struct {
+	values []int // places of the values, in the order of the knobs
+	worth  float64
 }
 
-// errAsked ends a trial of the library without a value, so that it does not count.
-var errAsked = errors.New("asked")
+// With more values drawn, and less left open, the estimator repeats what it knows.
+const (
+	// bestShare is one over the share of trials that count as the best.
+	bestShare = 4
+	// drawn is how many values of a knob are drawn, of which the most promising one is kept.
+	drawn = 2
+	// open is how many trials all values of a knob share, so that none is ruled out.
+	open = 3
+)
 
 // ask returns the configuration that promises most.
-func (e *estimator) ask() (set []string, err error) {
-	var failed error
-	err = e.study.Optimize(func(trial goptuna.Trial) (float64, error) {
-		set, failed = e.values(trial)
-		return 0, errAsked
-	}, 1)
-	return set, errors.Join(failed, err)
+func (e *estimator) ask() (set []string) {
+	best := (len(e.told) + bestShare - 1) / bestShare
+	for i, k := range e.knobs {
+		good, bad := e.density(i, e.told[:best]), e.density(i, e.told[best:])
+		value := e.draw(good)
+		for range drawn - 1 {
+			if v := e.draw(good); good[v]*bad[value] > good[value]*bad[v] {
+				value = v
+			}
+		}
+		if x := k.Values[value]; x != k.Default {
+			set = append(set, k.Setting+"="+x)
+		}
+	}
+	return set
+}
+
+// density returns how often trials had each value of a knob. Where values have an order a trial also speaks for the
+// neighbours of its own.
+func (e *estimator) density(knob int, trials []told) []float64 {
+	k := e.knobs[knob]
+	out := make([]float64, len(k.Values))
+	for v := range out {
+		out[v] = open / float64(len(out))
+	}
+	for _, t := range trials {
+		v := t.values[knob]
+		if !k.Ordered {
+			out[v]++
+			continue
+		}
+		out[v] += 0.5
+		out[max(v-1, 0)] += 0.25
+		out[min(v+1, len(out)-1)] += 0.25
+	}
+	return out
+}
+
+// draw draws a place with chances that are in proportion to weights.
+func (e *estimator) draw(weights []float64) int {
+	sum := 0.0
+	for _, w := range weights {
+		sum += w
+	}
+	at := e.random.Float64() * sum
+	for v, w := range weights {
+		if at -= w; at < 0 {
+			return v
+		}
+	}
+	return len(weights) - 1
 }
 
 // tell says what a configuration was worth. It must change none but the knobs of the estimator.
-func (e *estimator) tell(set []string, worth float64) error {
-	params := map[string]float64{}
+func (e *estimator) tell(set []string, worth float64) {
+	t := told{worth: worth}
 	for _, k := range e.knobs {
-		params[k.Setting] = float64(slices.Index(k.Values, valueIn(set, k)))
+		t.values = append(t.values, slices.Index(k.Values, valueIn(set, k)))
 	}
-	if err := e.study.EnqueueTrial(params); err != nil {
-		return err
-	}
-	var failed error
-	err := e.study.Optimize(func(trial goptuna.Trial) (float64, error) {
-		_, failed = e.values(trial)
-		return worth, failed
-	}, 1)
-	return errors.Join(failed, err)
-}
-
-// values returns the configuration of a trial of the library. Values without an order are categories.
-func (e *estimator) values(trial goptuna.Trial) (set []string, err error) {
-	for _, k := range e.knobs {
-		value := ""
-		if k.Ordered {
-			var i int
-			i, err = trial.SuggestInt(k.Setting, 0, len(k.Values)-1)
-			value = k.Values[min(max(i, 0), len(k.Values)-1)]
-		} else {
-			value, err = trial.SuggestCategorical(k.Setting, k.Values)
-		}
-		if err != nil {
-			return nil, err
-		}
-		if value != k.Default {
-			set = append(set, k.Setting+"="+value)
-		}
-	}
-	return set, nil
+	e.told = append(e.told, t)
+	slices.SortStableFunc(e.told, func(a, b told) int { return cmp.Compare(b.worth, a.worth) })
 }
 
 // knows reports whether a configuration changes none but the knobs of the estimator.

@@ -2,11 +2,14 @@
 // loaded data with processes of its own, and takes turns with trials of the default, since the machine changes with
 // time.
 //
-// A study has phases. First each knob changes on its own, over all its values: these curves say what a knob does, and
-// leave out those that do nothing. Then a Tree-structured Parzen Estimator (Bergstra et al., NIPS 2011) varies the
-// others together. The best few run again, and the worst of them drops out twice (successive halving, Jamieson and
-// Talwalkar, AISTATS 2016). The winner is compared with the default on seeds that nothing has used before, and then
-// under other circumstances.
+// A study has phases. First each knob changes on its own, over all its values, in a number of rounds that the plan
+// fixes: these curves say what a knob does. Then a Tree-structured Parzen Estimator (Bergstra et al., NIPS 2011) varies
+// those with a measurable effect together. The best few run again, and the worst of them drops out twice (successive
+// halving, Jamieson and Talwalkar, AISTATS 2016). The winner is compared with the default on seeds that nothing has
+// used before. If it is better, further rounds say by how much, and others how it does under other circumstances.
+//
+// No phase ends because of what it has found, only because of the plan and the clock. All chance comes from the seed of
+// the plan, so the same measurements make the same study.
 package tune
 
 import (
@@ -50,41 +53,91 @@ type Tuner struct {
 	rounds   uint64 // so many seeds have been used
 }
 
-// The shares of the budget that the phases have used up when they end, without and with tuning.Around.
-var shares = map[tuning.Phase][2]float64{
-	tuning.Curves: {0.45, 0.36}, tuning.Search: {0.60, 0.48}, tuning.Race: {0.68, 0.55}, tuning.Confirm: {0.84, 0.70},
-	tuning.Hold: {1, 0.82}, tuning.Around: {1, 1},
-}
+// The phases, with the shares of the budget that they have used up when they end, without and with tuning.Around.
+var (
+	phases = []tuning.Phase{tuning.Curves, tuning.Search, tuning.Race, tuning.Confirm, tuning.Gain, tuning.Hold,
+		tuning.Around}
+	shares = [][2]float64{{0.45, 0.36}, {0.57, 0.46}, {0.64, 0.52}, {0.77, 0.63}, {0.87, 0.72}, {1, 0.83}, {1, 1}}
+)
 
 const (
-	fewestCurveRounds  = 2
-	fewestSearchTrials = 4
+	fewestCurveRounds  = 3
+	fewestSearchTrials = tuning.DefaultEvery
 	finalists          = 3
 	fewestConfirms     = compare.FewestRounds
 	mostConfirms       = 20
 	fewestHolds        = 3
 	mostHolds          = 8
-	// defaultEvery is how many trials of other configurations come between two of the default at most.
-	defaultEvery = 3
 	// prepareTime is about what a trial takes beside its warm-up and its measured part.
 	prepareTime = 1500 * time.Millisecond
 )
 
-// FewestTrials returns how many trials a study of a plan has at least, and how long they take.
+// FewestTrials returns how many trials a study of a plan has at least, if it gets through all phases but tuning.Around,
+// and how long they take.
 func FewestTrials(p *tuning.StudyPlan) (trials int, took time.Duration) {
-	values := 0
-	for _, k := range p.Knobs {
-		values += len(k.Values) - 1
+	for _, n := range fewestTrials(p) {
+		trials += n
 	}
-	withDefaults := func(n int) int { return n + (n+defaultEvery-1)/defaultEvery + 1 }
-	trials = fewestCurveRounds*withDefaults(values) + 3*fewestConfirms + 2*2*fewestHolds
+	return trials, usualTime(p) * time.Duration(trials)
+}
+
+// fewestTrials returns how many trials each phase has at least.
+func fewestTrials(p *tuning.StudyPlan) map[tuning.Phase]int {
+	values := values(p)
+	out := map[tuning.Phase]int{tuning.Curves: fewestRounds(values) * withDefaults(values),
+		tuning.Confirm: 3 * fewestConfirms, tuning.Gain: 2 * fewestConfirms, tuning.Hold: 2 * 2 * fewestHolds}
 	if len(p.Knobs) > 1 {
-		trials += withDefaults(fewestSearchTrials)
+		out[tuning.Search] = withDefaults(fewestSearchTrials) + 1
 	}
-	for n := min(values, finalists); n > 1; n-- { // the race
-		trials += 2 * withDefaults(n)
+	for n := min(values, finalists); n > 1; n-- {
+		out[tuning.Race] += 2 * withDefaults(n)
 	}
-	return trials, (p.Block + p.Warmup + prepareTime) * time.Duration(trials)
+	return out
+}
+
+// CurveRounds returns how many rounds the curves of a plan have: as many as its budget has time for, by the usual time
+// of a trial. Neither what trials measure nor how long they take changes it.
+func CurveRounds(p *tuning.StudyPlan) int {
+	values := values(p)
+	return max(fewestRounds(values), int(end(p, tuning.Curves, usualTime(p))/usualTime(p))/withDefaults(values))
+}
+
+// fewestRounds returns how many rounds it takes to find an effect. Chance puts one of so many values into the place
+// where the machine is fastest, or slowest, in each of n rounds with a probability of 2 * values * place^n.
+func fewestRounds(values int) int {
+	hand := float64(min(values, tuning.DefaultEvery))
+	place := hand / (hand + 1) / float64(values)
+	n := math.Log((1-tuning.Level)/float64(2*values)) / math.Log(place)
+	return max(fewestCurveRounds, int(math.Ceil(n)))
+}
+
+// values returns how many values the knobs of a plan have beside their defaults.
+func values(p *tuning.StudyPlan) (n int) {
+	for _, k := range p.Knobs {
+		n += len(k.Values) - 1
+	}
+	return n
+}
+
+// withDefaults returns how many trials a round of n configurations has.
+func withDefaults(n int) int { return n + (n+tuning.DefaultEvery-1)/tuning.DefaultEvery }
+
+// usualTime returns how long a trial takes, as a rule.
+func usualTime(p *tuning.StudyPlan) time.Duration { return p.Block + p.Warmup + prepareTime }
+
+// end returns how much of the budget may have been used when a phase ends: its share, and so much that later phases can
+// have the trials that they have at least, each of which takes some time.
+func end(p *tuning.StudyPlan, phase tuning.Phase, perTrial time.Duration) time.Duration {
+	at := slices.Index(phases, phase)
+	share := shares[at][0]
+	if p.Around {
+		share = shares[at][1]
+	}
+	later, fewest := 0, fewestTrials(p)
+	for _, phase := range phases[at+1:] {
+		later += fewest[phase]
+	}
+	return min(time.Duration(share*float64(p.Budget)), p.Budget-perTrial*time.Duration(later))
 }
 
 // Run makes the trials of a plan. It first takes those of an earlier sitting: the same plan takes the same decisions,
@@ -93,7 +146,7 @@ func (s *Tuner) Run(ctx context.Context, plan tuning.StudyPlan, recorded []tunin
 	s.study, s.recorded = tuning.Study{Plan: plan}, recorded
 	s.random = rand.New(rand.NewPCG(plan.Seed, 1))
 	err := s.phases(ctx)
-	if err == nil && len(s.recorded) > 0 {
+	if s.study.Done = err == nil; err == nil && len(s.recorded) > 0 {
 		err = fmt.Errorf("the file has %d trials too many for its plan", len(s.recorded))
 	}
 	return &s.study, err
@@ -110,14 +163,13 @@ func (s *Tuner) phases(ctx context.Context) error {
 			active = append(active, e.Knob)
 		}
 	}
-	if len(active) == 0 {
-		return nil
-	}
 	if len(active) > 1 {
 		if err := s.search(ctx, active); err != nil {
 			return err
 		}
 	}
+	// Where no knob has a measurable effect the best value may still be better: the confirmation asks about one
+	// configuration, where the curves ask about all values at once.
 	winner, err := s.race(ctx, s.candidates(effects))
 	if err != nil || winner == nil {
 		return err
@@ -129,16 +181,16 @@ func (s *Tuner) phases(ctx context.Context) error {
 	if !s.study.Confirmed() {
 		return nil
 	}
+	if err := s.duel(ctx, tuning.Gain, Variant{Load: s.study.Plan.Load}, winner, fewestConfirms, mostConfirms,
+		false); err != nil {
+		return err
+	}
 	return s.elsewhere(ctx, winner)
 }
 
 // left returns how much of the budget is left, estimated for what a phase may use.
 func (s *Tuner) left(phase tuning.Phase) time.Duration {
-	share := shares[phase][0]
-	if s.study.Plan.Around {
-		share = shares[phase][1]
-	}
-	return time.Duration(share*float64(s.study.Plan.Budget)) - s.spent
+	return end(&s.study.Plan, phase, s.perTrial()) - s.spent
 }
 
 // perTrial returns how long a trial has taken so far.
@@ -146,7 +198,7 @@ func (s *Tuner) perTrial() time.Duration {
 	if n := len(s.study.Trials); n > 0 {
 		return s.spent / time.Duration(n)
 	}
-	return s.study.Plan.Block + s.study.Plan.Warmup + prepareTime
+	return usualTime(&s.study.Plan)
 }
 
 // seed returns a seed that has not been used before.
@@ -172,7 +224,11 @@ func (s *Tuner) try(ctx context.Context, t tuning.StudyTrial, v Variant) (*tunin
 			return nil, err
 		}
 		if s.Progress != nil {
-			what := fmt.Sprintf("%s, round %d, %s", t.Phase, t.Round+1, tuning.Name(t.Set))
+			what := fmt.Sprintf("%s, round %d", t.Phase, t.Round+1)
+			if t.Phase == tuning.Curves {
+				what += fmt.Sprintf(" of %d", CurveRounds(&s.study.Plan))
+			}
+			what += ", " + tuning.Name(t.Set)
 			if v.Name != "" {
 				what += ", " + v.Name
 			}
@@ -203,19 +259,12 @@ func (s *Tuner) try(ctx context.Context, t tuning.StudyTrial, v Variant) (*tunin
 // between them.
 func (s *Tuner) round(ctx context.Context, phase tuning.Phase, number int, sets [][]string) error {
 	seed := s.seed()
-	sets = slices.Clone(sets)
-	s.random.Shuffle(len(sets), func(i, k int) { sets[i], sets[k] = sets[k], sets[i] })
-	for i, set := range sets {
-		if i%defaultEvery == 0 {
-			if err := s.one(ctx, phase, number, nil, seed); err != nil {
-				return err
-			}
-		}
+	for _, set := range tuning.Deal(s.random, sets, nil) {
 		if err := s.one(ctx, phase, number, set, seed); err != nil {
 			return err
 		}
 	}
-	return s.one(ctx, phase, number, nil, seed)
+	return nil
 }
 
 func (s *Tuner) one(ctx context.Context, phase tuning.Phase, number int, set []string, seed uint64) error {
@@ -226,7 +275,7 @@ func (s *Tuner) one(ctx context.Context, phase tuning.Phase, number int, set []s
 
 // curves tries every value of every knob on its own, round after round. A value that fails is not tried again.
 func (s *Tuner) curves(ctx context.Context) error {
-	for number := 0; ; number++ {
+	for number := range CurveRounds(&s.study.Plan) {
 		var sets [][]string
 		for _, k := range s.study.Plan.Knobs {
 			for _, value := range k.Values {
@@ -235,23 +284,13 @@ func (s *Tuner) curves(ctx context.Context) error {
 				}
 			}
 		}
-		need := s.perTrial() * time.Duration(len(sets)+len(sets)/defaultEvery+1)
-		if len(sets) == 0 {
-			return nil
-		}
-		if number >= fewestCurveRounds && s.left(tuning.Curves) < need {
-			// Without an effect so far there is nothing to search, and the rest of the time is for finding one.
-			if s.study.Plan.Budget-s.spent < need || slices.ContainsFunc(s.study.Effects(), measurable) {
-				return nil
-			}
-		}
 		if err := s.round(ctx, tuning.Curves, number, sets); err != nil {
 			return err
 		}
 	}
+	s.study.Curved = true
+	return nil
 }
-
-func measurable(e tuning.Effect) bool { return e.Measurable }
 
 func (s *Tuner) failed(set []string) bool {
 	return slices.ContainsFunc(s.study.Trials, func(t tuning.StudyTrial) bool {
@@ -261,15 +300,10 @@ func (s *Tuner) failed(set []string) bool {
 
 // search varies some knobs together. What the curves have found counts as its first trials.
 func (s *Tuner) search(ctx context.Context, knobs []tuning.Knob) error {
-	e, err := newEstimator(knobs, s.study.Plan.Seed)
-	if err != nil {
-		return err
-	}
+	e := estimator{knobs: knobs, random: s.random}
 	for i := range s.study.Trials {
 		if t := &s.study.Trials[i]; !t.Default() && e.knows(t.Set) {
-			if err := e.tell(t.Set, s.worth(t, s.base())); err != nil {
-				return err
-			}
+			e.tell(t.Set, s.worth(t, s.base()))
 		}
 	}
 	all := 1
@@ -278,14 +312,16 @@ func (s *Tuner) search(ctx context.Context, knobs []tuning.Knob) error {
 	}
 	// Where there is time for all combinations, each has a trial before the estimator says which to repeat.
 	var grid [][]string
-	if available := int(s.left(tuning.Search) / s.perTrial() * defaultEvery / (defaultEvery + 1)); all <= available {
+	if available := int(s.left(tuning.Search) / s.perTrial() * tuning.DefaultEvery / (tuning.DefaultEvery + 1)); all <= available {
 		grid = combinations(knobs)
 		s.random.Shuffle(len(grid), func(i, k int) { grid[i], grid[k] = grid[k], grid[i] })
 	}
 	tried := map[string]int{}
 	seed := s.seed()
-	for number := 0; number < fewestSearchTrials || number < 2*all && s.left(tuning.Search) > s.perTrial(); number++ {
-		if number%defaultEvery == 0 {
+	const withNeighbours = 3 // a trial with the defaults before it and behind
+	for number := 0; number < fewestSearchTrials ||
+		number < 2*all && s.left(tuning.Search) > withNeighbours*s.perTrial(); number++ {
+		if number%tuning.DefaultEvery == 0 {
 			if err := s.one(ctx, tuning.Search, number, nil, seed); err != nil {
 				return err
 			}
@@ -294,11 +330,7 @@ func (s *Tuner) search(ctx context.Context, knobs []tuning.Knob) error {
 		var set []string
 		if len(grid) > 0 {
 			set, grid = grid[0], grid[1:]
-		} else if set, err = e.ask(); err != nil {
-			return err
-		} else if len(s.recorded) > 0 {
-			set = s.recorded[0].Set // what the estimator chose then
-		} else if len(set) == 0 || tried[tuning.Name(set)] >= 2 && len(tried) < all/2 {
+		} else if set = e.ask(); len(set) == 0 || tried[tuning.Name(set)] >= 2 && len(tried) < all/2 {
 			set = s.anySet(knobs) // it insists on what is known
 		}
 		tried[tuning.Name(set)]++
@@ -307,9 +339,7 @@ func (s *Tuner) search(ctx context.Context, knobs []tuning.Knob) error {
 		if err != nil {
 			return err
 		}
-		if err := e.tell(set, s.worth(t, s.base())); err != nil {
-			return err
-		}
+		e.tell(set, s.worth(t, s.base()))
 	}
 	return s.one(ctx, tuning.Search, 0, nil, seed)
 }
@@ -335,14 +365,12 @@ func combinations(knobs []tuning.Knob) (out [][]string) {
 	return out
 }
 
-// anySet returns a random configuration other than the default. It has a source of its own, since a study that goes on
-// does not ask for what it knows.
+// anySet returns a random configuration other than the default.
 func (s *Tuner) anySet(knobs []tuning.Knob) []string {
-	random := rand.New(rand.NewPCG(s.study.Plan.Seed, 2+uint64(len(s.study.Trials))))
 	for {
 		var set []string
 		for _, k := range knobs {
-			if value := k.Values[random.IntN(len(k.Values))]; value != k.Default {
+			if value := k.Values[s.random.IntN(len(k.Values))]; value != k.Default {
 				set = append(set, k.Setting+"="+value)
 			}
 		}
@@ -380,7 +408,8 @@ func (s *Tuner) worth(t *tuning.StudyTrial, base float64) float64 {
 	return worth
 }
 
-// candidates returns what the race begins with: the best value of each knob together, and the best of all trials.
+// candidates returns what the race begins with: the best value of each knob together, and the best of all trials, of
+// those that look better than the default.
 func (s *Tuner) candidates(effects []tuning.Effect) (sets [][]string) {
 	add := func(set []string) {
 		known := slices.ContainsFunc(sets, func(x []string) bool { return slices.Equal(x, set) })
@@ -405,7 +434,7 @@ func (s *Tuner) candidates(effects []tuning.Effect) (sets [][]string) {
 	}
 	add(together)
 	for _, c := range s.study.Ranking(tuning.Curves, tuning.Search) {
-		if len(c.Breaks) == 0 {
+		if len(c.Breaks) == 0 && s.study.Plan.Objective.Gain(math.Log(c.Ratio)) > 0 {
 			add(c.Set)
 		}
 	}

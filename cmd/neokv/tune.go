@@ -42,9 +42,10 @@ func tuneCommand(p process) *cobra.Command {
 		Long: `Search settings that make a workload run better, and say how sure that is.
 
 Each trial runs in processes of its own, on a copy of the same loaded data, and in turn with the default. What it leaves
-undone in memtables and compactions counts as part of it. First each knob changes on its own: that gives a curve, and
-leaves out the knobs that do nothing. Then the others change together. The best run again, and the winner is compared
-with the default on fresh seeds, with four times the records, and at 80 % of the rate.
+undone in memtables and compactions counts as part of it. First each knob changes on its own, in so many rounds as the
+budget has time for: that gives a curve, and says which knobs have a measurable effect. Then those change together. The
+best run again, and the winner is compared with the default on fresh seeds. If it is better, further rounds say by how
+much; others have four times the records, or 80 % of the rate.
 
 A knob is setting=value,value,... or setting=from..to. An objective is max throughput, or min with one of
 ` + strings.Join(tuneFigures(), ", ") + `. A subject is what must hold, such as
@@ -241,6 +242,7 @@ func (f *tuneFlags) plan(c *cobra.Command, p process) (*tuning.StudyPlan, error)
 	}
 	n, took := tune.FewestTrials(plan)
 	wrong.check(wrong != nil || f.budget >= took, "--budget %s: too few trials; these knobs want %d trials of %s at "+
-		"least, so %s; or try fewer values, or a shorter --block", f.budget, n, f.block, took.Round(time.Second))
+		"least, so --budget %s; or try fewer values, or a shorter --block", f.budget, n, f.block,
+		(took + time.Second - 1).Truncate(time.Second))
 	return plan, errors.Join(wrong...)
 }

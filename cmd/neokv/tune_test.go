@@ -208,8 +208,9 @@ func TestTuneUsage(t *testing.T) {
 		want string
 		args []string
 	}{
-		{"--budget 10s: too few trials; these knobs want ", []string{"--knob", "raft.max_inflight=1,2",
-			"--budget", "10s"}},
+		{"--budget 10s: too few trials; these knobs want 56 trials of 3s at least, so --budget 5m8s; or try ",
+			[]string{"--knob", "raft.max_inflight=1,2", "--budget", "10s"}},
+		{"--budget 5m7s: too few trials", []string{"--knob", "raft.max_inflight=1,2", "--budget", "5m7s"}},
 		{"with a --rate it says nothing", []string{"--knob", "raft.max_inflight=1,2", "--rate", "100"}},
 		{"--resume and --budget exclude each other", []string{"--resume", "x", "--budget", "1h"}},
 		{"other.jsonl: not a file of neokv tune", []string{"--resume", "other.jsonl"}},

@@ -101,10 +101,14 @@ func TuningHTML(w io.Writer, o *tuning.StudyOutcome) error {
 		}
 	}
 	table("Each knob on its own, the others at their defaults", 2, o.EffectHeading(), p.levels())
-	table("The best of the search", 1, o.ContenderHeading(), o.ContenderRows(o.Best))
+	table("The best of the search; what their trials showed is partly luck", 1, o.ContenderHeading(), o.ContenderRows(o.Best))
 	table("No other configuration is better in all of throughput, p99, write amplification and memory", 1,
 		o.ContenderHeading(), rows)
-	if d := o.Confirmation; d != nil {
+	d := o.Confirmation
+	if o.Confirmed {
+		d = o.Gain
+	}
+	if d != nil {
 		var cells [][]string
 		for i := range d.Rows {
 			cells = append(cells, d.Cells(&d.Rows[i]))

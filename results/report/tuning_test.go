@@ -15,7 +15,7 @@ import (
 // that must not become part of the page's code.
 func syntheticTuning() *tuning.StudyOutcome {
 	random := rand.New(rand.NewPCG(1, 1))
-	s := &tuning.Study{Plan: tuning.StudyPlan{
+	s := &tuning.Study{Curved: true, Done: true, Plan: tuning.StudyPlan{
 		Started: time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC), Profile: "default", Command: []string{"neokv", hostile},
 		Machine: results.Machine{CPU: "a CPU " + hostile, Cores: 2},
 		Load:    tuning.Load{Workload: "write-heavy " + hostile, Records: 1000},
@@ -49,11 +49,14 @@ func syntheticTuning() *tuning.StudyOutcome {
 		s.Trials = append(s.Trials, t)
 	}
 	for round := range 4 {
-		for _, x := range []string{"engine.memtable_size=4MiB", "engine.memtable_size=8MiB", "engine.memtable_size=64MiB",
-			"engine.bloom_prefix=region", "engine.bloom_prefix=collection"} {
-			add(tuning.Curves, round, "", false)
-			add(tuning.Curves, round, "", false, x)
+		for _, set := range tuning.Deal(random, [][]string{{"engine.memtable_size=4MiB"}, {"engine.memtable_size=8MiB"},
+			{"engine.memtable_size=64MiB"}, {"engine.bloom_prefix=region"}, {"engine.bloom_prefix=collection"}}, nil) {
+			add(tuning.Curves, round, "", false, set...)
 		}
+	}
+	for round := range 6 {
+		add(tuning.Gain, round, "", false)
+		add(tuning.Gain, round, "", false, "engine.memtable_size=64MiB")
 	}
 	for round := range 7 {
 		add(tuning.Confirm, round, "", false)

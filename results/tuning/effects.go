@@ -15,7 +15,8 @@ import (
 type Effect struct {
 	Knob   Knob        `json:"knob"`
 	Levels []KnobValue `json:"levels"` // of its values, in their order
-	// Measurable reports whether some value differs from the default by more than noise.
+	// Measurable reports whether some value differs from the default by more than noise, with regard to all values of
+	// all knobs (see Level).
 	Measurable bool `json:"measurable"`
 	// Visible is the smallest change, as a share, that nine of ten such studies find at each value; 0 if there are too
 	// few trials.
@@ -29,7 +30,8 @@ type Effect struct {
 type KnobValue struct {
 	Value   string `json:"value"`
 	Default bool   `json:"default,omitempty"`
-	// Ratio is the objective against that of the default, 1 for the default itself. It is nil without trials.
+	// Ratio is the objective against that of the default, 1 for the default itself. It is nil without trials. The
+	// intervals hold for all values of all knobs together at Level, so for the best of them, too.
 	Ratio *compare.Estimate `json:"ratio,omitempty"`
 	// Failure says why the value gave no figures.
 	Failure string `json:"failure,omitempty"`
@@ -75,27 +77,20 @@ type observation struct {
 	log   float64 // of the ratio
 }
 
-// observations returns what trials of some phases say of the load of the plan, in their order. A trial is compared with
-// the last trial of the default before it and the first one behind it in its phase.
+// observations returns what trials of some phases say of the load of the plan, in their order.
 func (s *Study) observations(phases ...Phase) (out []observation) {
-	for i := range s.Trials {
-		t := &s.Trials[i]
-		value, ok := t.Figure(s.Plan.Objective.Figure)
-		if !ok || t.Default() || t.Load != "" || !slices.Contains(phases, t.Phase) {
-			continue
-		}
-		sum, n := 0.0, 0
-		for _, way := range []int{-1, 1} {
-			for k := i + way; k >= 0 && k < len(s.Trials) && s.Trials[k].Phase == t.Phase; k += way {
-				base, ok := s.Trials[k].Figure(s.Plan.Objective.Figure)
-				if ok && s.Trials[k].Default() && base > 0 {
-					sum, n = sum+math.Log(base), n+1
-					break
-				}
+	for _, phase := range phases {
+		var trials []*StudyTrial
+		var logs []float64
+		for i := range s.Trials {
+			if t := &s.Trials[i]; t.Phase == phase && t.Load == "" {
+				trials, logs = append(trials, t), append(logs, s.log(t))
 			}
 		}
-		if n > 0 && value > 0 {
-			out = append(out, observation{t, math.Log(value) - sum/float64(n)})
+		for i, gap := range gaps(logs, func(i int) bool { return trials[i].Default() }) {
+			if !math.IsNaN(gap) {
+				out = append(out, observation{trials[i], gap})
+			}
 		}
 	}
 	return out
@@ -103,6 +98,7 @@ func (s *Study) observations(phases ...Phase) (out []observation) {
 
 // group is what several observations of the same configuration say together.
 type group struct {
+	name   string
 	logs   []float64
 	trials []*StudyTrial
 }
@@ -110,17 +106,27 @@ type group struct {
 func (g *group) mean() float64 { return stats.Mean(g.logs) }
 
 // grouped puts observations of the same configuration together.
-func grouped(all []observation) map[string]*group {
-	out := map[string]*group{}
+func grouped(all []observation) (out []*group) {
 	for _, o := range all {
 		name := Name(o.trial.Set)
-		if out[name] == nil {
-			out[name] = &group{}
+		g := named(out, name)
+		if g == nil {
+			g = &group{name: name}
+			out = append(out, g)
 		}
-		out[name].logs = append(out[name].logs, o.log)
-		out[name].trials = append(out[name].trials, o.trial)
+		g.logs, g.trials = append(g.logs, o.log), append(g.trials, o.trial)
 	}
 	return out
+}
+
+// named returns the group of a configuration, nil if there is none.
+func named(groups []*group, name string) *group {
+	for _, g := range groups {
+		if g.name == name {
+			return g
+		}
+	}
+	return nil
 }
 
 // Name is the name of a configuration.
@@ -133,7 +139,7 @@ func Name(set []string) string {
 
 // spread returns the standard deviation within the groups, pooled over all of them, with its degrees of freedom.
 // Repetitions of one configuration are few, but the machine disturbs all of them alike.
-func spread(groups map[string]*group) (sd float64, freedom int) {
+func spread(groups []*group) (sd float64, freedom int) {
 	sum := 0.0
 	for _, g := range groups {
 		mean := g.mean()
@@ -148,20 +154,14 @@ func spread(groups map[string]*group) (sd float64, freedom int) {
 	return math.Sqrt(sum / float64(freedom)), freedom
 }
 
-// halfWidth returns half the width of the interval of a mean of n observations, of which one of `among` intervals is
-// all too narrow in one of twenty cases (Student's t, Bonferroni's bound). It is +Inf without repetitions.
-func halfWidth(sd float64, freedom, n, among int) float64 {
-	if freedom == 0 {
-		return math.Inf(1)
-	}
-	t := stats.InvCDF(stats.TDist{V: float64(freedom)})(1 - (1-compare.Level)/2/float64(max(1, among)))
-	return t * sd / math.Sqrt(float64(n))
-}
+// shortShare is more than compare.Found, since an effect widens the intervals with which it is found: of changes at that
+// share, some nine of ten are found.
+const shortShare = 0.95
 
-// short is by how much the mean of n observations falls short of the truth in one of ten cases, measured by intervals
-// of half that width, which vary from study to study as the standard deviation does.
+// short is by how much the mean of n observations falls short of the truth in a share of 1 - shortShare of all cases,
+// measured by intervals of half that width, which vary from study to study as the standard deviation does.
 func short(sd, half float64, freedom, n int) float64 {
-	return stats.InvCDF(stats.TDist{V: float64(freedom)})(compare.Found) *
+	return stats.InvCDF(stats.TDist{V: float64(freedom)})(shortShare) *
 		math.Sqrt(sd*sd/float64(n)+half*half/float64(freedom))
 }
 
@@ -169,9 +169,12 @@ func short(sd, half float64, freedom, n int) float64 {
 func (s *Study) Effects() (out []Effect) {
 	groups := grouped(s.observations(Curves))
 	sd, freedom := spread(groups)
+	unit := math.Inf(1) // half the width of the interval of one observation
+	if s.Curved && freedom > 0 {
+		unit = s.limit() * sd
+	}
 	for _, k := range s.Plan.Knobs {
 		e := Effect{Knob: k}
-		among := len(k.Values) - 1
 		var before *group // of the value before, nil for the default
 		var beforeLog float64
 		for i, value := range k.Values {
@@ -189,9 +192,9 @@ func (s *Study) Effects() (out []Effect) {
 						l.Failure = t.Failure
 					}
 				}
-				if g = groups[Name(set)]; g != nil {
+				if g = named(groups, Name(set)); g != nil {
 					log = g.mean()
-					half := halfWidth(sd, freedom, len(g.logs), among)
+					half := unit / math.Sqrt(float64(len(g.logs)))
 					l.Ratio = &compare.Estimate{Center: math.Exp(log), N: len(g.logs)}
 					if !math.IsInf(half, 1) {
 						l.Ratio.Interval = []float64{math.Exp(log - half), math.Exp(log + half)}
@@ -203,7 +206,7 @@ func (s *Study) Effects() (out []Effect) {
 			}
 			l.Breaks = s.breaks(l.Medians)
 			if i > 0 && k.Ordered && e.Levels[i-1].Ratio != nil && l.Ratio != nil {
-				e.cliff(e.Levels[i-1].Value, value, log-beforeLog, sd, freedom, before, g)
+				e.cliff(e.Levels[i-1].Value, value, log-beforeLog, unit, before, g)
 			}
 			before, beforeLog = g, log
 			e.Levels = append(e.Levels, l)
@@ -213,17 +216,16 @@ func (s *Study) Effects() (out []Effect) {
 	return out
 }
 
-// cliff keeps a change between neighbouring values if it is more than noise and the largest so far. A group is nil for
-// the default, whose log is 0 by definition.
-func (e *Effect) cliff(from, to string, change, sd float64, freedom int, a, b *group) {
+// cliff keeps a change between neighbouring values if it is more than noise and the largest so far. unit is half the
+// width of the interval of one observation. A group is nil for the default, whose log is 0 by definition.
+func (e *Effect) cliff(from, to string, change, unit float64, a, b *group) {
 	inverse := 0.0
 	for _, g := range []*group{a, b} {
 		if g != nil {
 			inverse += 1 / float64(len(g.logs))
 		}
 	}
-	noise := halfWidth(sd, freedom, 1, len(e.Knob.Values)-1) * math.Sqrt(inverse)
-	if math.Abs(change) > noise && (e.Cliff == nil || math.Abs(change) > math.Abs(math.Log1p(e.Cliff.Change))) {
+	if math.Abs(change) > unit*math.Sqrt(inverse) && (e.Cliff == nil || math.Abs(change) > math.Abs(math.Log1p(e.Cliff.Change))) {
 		e.Cliff = &Cliff{from, to, math.Expm1(change)}
 	}
 }

@@ -10,8 +10,9 @@ import (
 	"neokv.dev/results"
 )
 
-// FileFormat is the version of the files. Since version 2 percentiles are those of all operations that were due.
-const FileFormat = 2
+// FileFormat is the version of the files. Since version 2 percentiles are those of all operations that were due. Since
+// version 3 chance deals the places of the default, too.
+const FileFormat = 3
 
 // StudyPlan says what a search is about: the first line of its file, and all that it takes to go on with it.
 type StudyPlan struct {
@@ -103,6 +104,7 @@ const (
 	Search  Phase = "search"  // several knobs together
 	Race    Phase = "race"    // the best so far, again
 	Confirm Phase = "confirm" // the winner and the default, with seeds that nothing has used before
+	Gain    Phase = "gain"    // the same again, once the winner is confirmed: what the gain is
 	Hold    Phase = "hold"    // the winner and the default under other circumstances
 	Around  Phase = "around"  // the winner and the default on loads near that of the plan
 )
@@ -146,6 +148,9 @@ func (t *StudyTrial) Default() bool { return len(t.Set) == 0 }
 type Study struct {
 	Plan   StudyPlan
 	Trials []StudyTrial
+	// Curved says that the curves have had all their rounds, and Done that the study has ended. A file does not have
+	// them, since they follow from the plan and the trials.
+	Curved, Done bool
 }
 
 // Read reads a study. It also returns how many bytes of the file it took: a last line that is cut off is left out.

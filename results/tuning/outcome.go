@@ -23,13 +23,17 @@ type StudyOutcome struct {
 	// Best are the best configurations of the search, and Front those that no other one beats in everything.
 	Best  []Contender `json:"best,omitempty"`
 	Front []Contender `json:"front,omitempty"`
-	// Winner was compared with the default; nil if the study has not come to that, or nothing beat the default.
+	Done  bool        `json:"done"` // the study has ended
+	// Winner was compared with the default; nil if the study has not come to that, or nothing looked better than the
+	// default.
 	Winner    []string `json:"winner,omitempty"`
 	Confirmed bool     `json:"confirmed"`
-	// Searched is the ratio that the trials of the search promised, nil without a winner.
-	Searched     *float64       `json:"searched,omitempty"`
+	// Confirmation says whether the winner is better. Winners that are confirmed have had luck in it, as a rule, so
+	// only Gain says by how much: it compares the same in later rounds. It is nil before there are any.
 	Confirmation *compare.Delta `json:"confirmation,omitempty"`
-	Breaks       []string       `json:"breaks,omitempty"` // subjects that the winner broke when it was confirmed
+	Gain         *compare.Delta `json:"gain,omitempty"`
+	Breaks       []string       `json:"breaks,omitempty"`  // subjects that the winner broke when it was confirmed
+	Failure      string         `json:"failure,omitempty"` // of the winner, in Confirmation or Gain
 	// Holds compare the winner with the default under other circumstances, Around on loads near that of the plan.
 	Holds  []Circumstance `json:"holds,omitempty"`
 	Around []Circumstance `json:"around,omitempty"`
@@ -51,7 +55,7 @@ const mostBest = 5
 // Outcome works out what the study says.
 func (s *Study) Outcome() *StudyOutcome {
 	o := &StudyOutcome{Plan: s.Plan, Trials: len(s.Trials), Effects: s.Effects(), Front: s.Front(), Winner: s.Winner(),
-		Notes: s.Notes()}
+		Done: s.Done, Notes: s.Notes()}
 	for _, t := range s.Trials {
 		o.Took += t.Took
 		if t.Failure != "" {
@@ -63,12 +67,15 @@ func (s *Study) Outcome() *StudyOutcome {
 	if o.Winner == nil {
 		return o
 	}
-	for _, c := range s.Ranking(Curves, Search, Race) {
-		if Name(c.Set) == Name(o.Winner) {
-			o.Searched = &c.Ratio
+	for _, t := range s.of(o.Winner, Confirm, Gain) {
+		if t.Failure != "" {
+			o.Failure = t.Failure
 		}
 	}
-	o.Confirmation, o.Confirmed, o.Breaks = s.Compare(Confirm, ""), s.Confirmed(), s.confirmedBreaks()
+	o.Confirmation, o.Breaks = s.Compare(Confirm, ""), s.confirmedBreaks()
+	if d := s.Compare(Gain, ""); d.Rounds > 0 {
+		o.Gain, o.Confirmed = d, s.confirmedBy(o.Confirmation) && o.Failure == ""
+	}
 	o.Holds, o.Around = s.circumstances(Hold), s.circumstances(Around)
 	return o
 }
@@ -88,36 +95,34 @@ func (s *Study) circumstances(phase Phase) (out []Circumstance) {
 
 // Conclusion says in a sentence or two what came out.
 func (o *StudyOutcome) Conclusion() []string {
-	objective := o.Plan.Objective.Figure
-	none := "nothing that was tried beats the default by more than noise"
+	none := "the default wins: nothing that was tried beats it by more than noise"
 	switch {
-	case o.Confirmation != nil && o.Confirmation.Rounds > 0:
-		row := o.Confirmation.Row(objective)
-		if row == nil || row.Ratio == nil {
-			return []string{"the default has no " + objective + ", so nothing can be compared with it"}
-		}
-		change := fmt.Sprintf("%s: %s %s (%s) on fresh seeds, in %s", Name(o.Winner), objective,
-			compare.Percent(row.Ratio.Center), row.Ratio.Span(), results.Plural(int64(row.Ratio.N), "round"))
-		var out []string
-		switch {
-		case o.Confirmed:
-			out = append(out, "confirmed: "+change)
-		case len(o.Breaks) > 0:
-			out = append(out, "not confirmed: "+change+", but it does not hold "+strings.Join(o.Breaks, ", "))
-		case row.Verdict == compare.Same:
-			out = append(out, none+"; the best of the search, "+change)
-		default:
-			out = append(out, fmt.Sprintf("not confirmed (%s): %s", row.Verdict, change))
-		}
-		if o.Searched != nil {
-			out = append(out, "the trials of the search had promised "+compare.Percent(*o.Searched)+
-				"; the best of many is partly luck, so the confirmed figure counts")
-		}
-		return out
-	case o.Winner == nil && o.Took >= o.Plan.Budget/2:
+	case !o.Done && !o.Confirmed:
+		return []string{"not finished: nothing has been confirmed"}
+	case o.Winner == nil:
 		return []string{none}
+	case o.Failure != "":
+		return []string{fmt.Sprintf("not confirmed: %s failed: %s", Name(o.Winner), firstLine(o.Failure))}
 	}
-	return []string{"not finished: nothing has been confirmed"}
+	objective := o.Plan.Objective.Figure
+	change := func(row *compare.Row) string {
+		return fmt.Sprintf("%s: %s %s (%s) on fresh seeds, in %s", Name(o.Winner), objective,
+			compare.Percent(row.Ratio.Center), row.Ratio.Span(), results.Plural(int64(row.Ratio.N), "round"))
+	}
+	row := o.Confirmation.Row(objective)
+	switch {
+	case row == nil || row.Ratio == nil:
+		return []string{"the default has no " + objective + ", so nothing can be compared with it"}
+	case o.Confirmed:
+		return []string{"confirmed: " + change(o.Gain.Row(objective)), fmt.Sprintf(
+			"%s before these showed that it is better (p %.2g); such rounds are lucky, as a rule, so the later ones count",
+			results.Plural(int64(row.Ratio.N), "round"), row.Adjusted)}
+	case len(o.Breaks) > 0:
+		return []string{"not confirmed: " + change(row) + ", but it does not hold " + strings.Join(o.Breaks, ", ")}
+	case row.Verdict == compare.Same:
+		return []string{none + "; the best of the search, " + change(row)}
+	}
+	return []string{fmt.Sprintf("not confirmed (%s): %s", row.Verdict, change(row))}
 }
 
 // Worst returns the load near that of the plan on which the winner does worst, nil if none was tried.
@@ -166,11 +171,16 @@ func (e *Effect) Sentence(objective string) string {
 	case !e.Measurable:
 		return name + ": no measurable effect" + visible
 	}
-	out := fmt.Sprintf("%s: from %s at %s to %s at %s", name, compare.Percent(low.Ratio.Center), low.Value,
-		compare.Percent(high.Ratio.Center), high.Value)
+	// Intervals and not their centers: those of the lowest and the highest lie too far out, as a rule.
+	var ends []string
+	for _, l := range []*KnobValue{low, high} {
+		if !l.Default {
+			ends = append(ends, fmt.Sprintf("%s at %s", l.Ratio.Span(), l.Value))
+		}
+	}
+	out := name + ": " + strings.Join(ends, ", ")
 	if e.Cliff != nil {
-		out += fmt.Sprintf("; the cliff is between %s and %s (%s)", e.Cliff.From, e.Cliff.To,
-			compare.Percent(1+e.Cliff.Change))
+		out += fmt.Sprintf("; the cliff is between %s and %s", e.Cliff.From, e.Cliff.To)
 	}
 	return out + visible
 }
@@ -244,7 +254,7 @@ func medianText(medians []Median, name string) string {
 // EffectHeading returns the names of the columns of EffectRows.
 func (o *StudyOutcome) EffectHeading() []string {
 	return append(append([]string{"setting", "value"}, o.columns()...), o.Plan.Objective.Figure+" against default",
-		"95 % interval", "trials", "")
+		percent(Level)+" interval", "trials", "")
 }
 
 // EffectRows returns the rows of a knob's table.
@@ -264,7 +274,7 @@ func (o *StudyOutcome) EffectRows(e *Effect) (rows [][]string) {
 			row = append(row, "-", "-", "-")
 		default:
 			row = append(row, compare.Percent(l.Ratio.Center), l.Ratio.Span(), fmt.Sprint(l.Ratio.N))
-			if !l.Ratio.ExcludesOne() {
+			if l.Ratio.Interval != nil && !l.Ratio.ExcludesOne() {
 				remark = "~"
 			}
 		}
@@ -290,8 +300,7 @@ func firstLine(text string) string {
 
 // ContenderHeading returns the names of the columns of ContenderRows.
 func (o *StudyOutcome) ContenderHeading() []string {
-	return append(append([]string{"settings"}, o.columns()...), o.Plan.Objective.Figure+" against default", "trials",
-		"")
+	return append(append([]string{"settings"}, o.columns()...), "trials", "")
 }
 
 // ContenderRows returns a row for each configuration.
@@ -306,7 +315,7 @@ func (o *StudyOutcome) ContenderRows(all []Contender) (rows [][]string) {
 		if len(c.Breaks) > 0 {
 			remark = "breaks " + strings.Join(c.Breaks, ", ")
 		}
-		rows = append(rows, append(row, compare.Percent(c.Ratio), fmt.Sprint(c.Trials), remark))
+		rows = append(rows, append(row, fmt.Sprint(c.Trials), remark))
 	}
 	return rows
 }
@@ -365,15 +374,21 @@ func (o *StudyOutcome) PrintTable(w io.Writer) error {
 	for i := range o.Effects {
 		rows = append(rows, o.EffectRows(&o.Effects[i])...)
 	}
-	section("each knob on its own, the others at their defaults", rows, 2)
+	section("each knob on its own, the others at their defaults; the intervals hold for all values together", rows, 2)
 	b.WriteByte('\n')
 	for i := range o.Effects {
 		b.WriteString(o.Effects[i].Sentence(o.Plan.Objective.Figure) + "\n")
 	}
-	section("the best of the search", append([][]string{o.ContenderHeading()}, o.ContenderRows(o.Best)...), 1)
+	section("the best of the search; what their trials showed is partly luck", append([][]string{o.ContenderHeading()}, o.ContenderRows(o.Best)...), 1)
 	section("no other configuration is better in all of throughput, p99, write amplification and memory",
 		append([][]string{o.ContenderHeading()}, o.ContenderRows(o.Front)...), 1)
-	if d := o.Confirmation; d != nil && len(d.Rows) > 0 {
+	if d := o.Gain; o.Confirmed {
+		rows := [][]string{d.Heading()}
+		for i := range d.Rows {
+			rows = append(rows, d.Cells(&d.Rows[i]))
+		}
+		section("chosen settings (B) against the default (A), in rounds behind those that confirmed them", rows, 1)
+	} else if d := o.Confirmation; d != nil && len(d.Rows) > 0 {
 		b.WriteString("\nchosen settings (B) against the default (A), on fresh seeds\n\n")
 		if err := d.PrintTable(&b); err != nil {
 			return err

@@ -13,8 +13,9 @@ import (
 type Contender struct {
 	Set    []string `json:"set,omitempty"` // empty for the default
 	Trials int      `json:"trials"`
-	// Ratio is the objective against that of the default.
-	Ratio  float64  `json:"ratio"`
+	// Ratio is the objective against that of the default. The best of many ratios is best by luck, too, so it is for
+	// choosing, and nothing prints it.
+	Ratio  float64  `json:"-"`
 	Breaks []string `json:"breaks,omitempty"` // subjects that it does not hold
 	// Medians are those of its own trials.
 	Medians []Median `json:"medians"`
@@ -45,7 +46,7 @@ func (s *Study) Ranking(phases ...Phase) (out []Contender) {
 }
 
 // measuredPhases are those with the load of the plan.
-var measuredPhases = []Phase{Curves, Search, Race, Confirm}
+var measuredPhases = []Phase{Curves, Search, Race, Confirm, Gain}
 
 // goals are the figures of the front, and which way they are better.
 var goals = []struct {
@@ -165,8 +166,10 @@ func (s *Study) Compare(phase Phase, load string) *compare.Delta {
 
 // Confirmed reports whether the winner is better than the default on fresh seeds by more than noise, and holds the
 // subjects.
-func (s *Study) Confirmed() bool {
-	row := s.Compare(Confirm, "").Row(s.Plan.Objective.Figure)
+func (s *Study) Confirmed() bool { return s.confirmedBy(s.Compare(Confirm, "")) }
+
+func (s *Study) confirmedBy(d *compare.Delta) bool {
+	row := d.Row(s.Plan.Objective.Figure)
 	return row != nil && row.Verdict == compare.Better && len(s.confirmedBreaks()) == 0
 }
 
