@@ -178,6 +178,7 @@ func parseSubjects(text string) (out []tuning.Subject, err error) {
 }
 
 // chosenProfile returns a profile in YAML: the settings in which a plan with a winner differs from the profile default.
+// A winner of nil is the plan's own default.
 func chosenProfile(plan *tuning.StudyPlan, winner []string) (string, error) {
 	base, err := profiles.Resolve(profiles.ValueSources{})
 	if err != nil {
@@ -193,6 +194,9 @@ func chosenProfile(plan *tuning.StudyPlan, winner []string) (string, error) {
 	}
 	about := fmt.Sprintf("Take it for loads like %s; tuned on %s for %s.", plan.Load.Workload,
 		plan.Started.UTC().Format(time.DateOnly), plan.Objective)
+	if winner == nil {
+		about += " The default won."
+	}
 	add(out, "about", &yaml.Node{Kind: yaml.ScalarNode, Value: about})
 	sections := map[string]*yaml.Node{}
 	before := base.Values()

@@ -70,7 +70,7 @@ A knob is setting=value,value,... or setting=from..to. An objective is max throu
 	flags.StringVar(&f.profile, "profile", "default", "`profile` that is the default of all trials")
 	setFlags(flags, &f.set, "change a setting in all trials")
 	flags.StringVar(&f.resume, "resume", "", "go on with this `file`, by the plan that it has")
-	flags.StringVar(&f.newProfile, "write-profile", "", "write the chosen settings to this `file`, for --profile")
+	flags.StringVar(&f.newProfile, "write-profile", "", "write the chosen settings, or the default's if it wins, to this `file`, for --profile")
 	c.RunE = func(c *cobra.Command, _ []string) error { return f.run(c, p) }
 	return c
 }
@@ -126,8 +126,8 @@ func (f *tuneFlags) print(p process, study *tuning.Study, path string) error {
 		}
 		o.Settings = text
 	}
-	if f.newProfile != "" && o.Settings != "" {
-		if err := os.WriteFile(f.newProfile, []byte(o.Settings), 0o666); err != nil {
+	if f.newProfile != "" {
+		if err := f.writeProfile(p, o); err != nil {
 			return err
 		}
 	}
@@ -140,6 +140,24 @@ func (f *tuneFlags) print(p process, study *tuning.Study, path string) error {
 		}
 		return o.PrintTable(w)
 	})
+}
+
+// writeProfile writes what a study has chosen: settings that are confirmed, or the default if it wins.
+func (f *tuneFlags) writeProfile(p process, o *tuning.StudyOutcome) error {
+	text := o.Settings
+	switch {
+	case o.Confirmed:
+	case !o.Done:
+		fmt.Fprintf(p.stderr, "neokv: --write-profile %s: not written, since the study is not finished\n", f.newProfile)
+		return nil
+	default:
+		fmt.Fprintf(p.stderr, "neokv: --write-profile %s: the default wins, so the file has its settings\n", f.newProfile)
+		var err error
+		if text, err = chosenProfile(&o.Plan, nil); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(f.newProfile, []byte(text), 0o666)
 }
 
 // study returns the plan of the flags, or of the file of --resume with its trials. Its error names everything that is

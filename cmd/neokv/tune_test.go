@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -225,6 +226,41 @@ func TestTuneUsage(t *testing.T) {
 	}
 	if left, err := filepath.Glob("*"); err != nil || len(left) != 1 {
 		t.Errorf("left behind: %q, %v", left, err)
+	}
+}
+
+// Where the default wins --write-profile says so, and its file has the default's settings, so that nobody takes those
+// that an earlier search has left there. A study that has not ended leaves the file alone.
+func TestWriteProfileOfDefault(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "mine.yaml")
+	f := tuneFlags{newProfile: path}
+	f.format = "table"
+	plan := tuning.StudyPlan{Profile: "small", Set: []string{"engine.bloom_bits=5"},
+		Load: tuning.Load{Workload: "set"}, Objective: tuning.Objective{Figure: "throughput", Better: results.Higher}}
+	for _, x := range []struct {
+		done       bool
+		says, file string
+	}{
+		{false, "not written, since the study is not finished", "what was there"},
+		{true, "the default wins, so the file has its settings", "The default won."},
+	} {
+		if err := os.WriteFile(path, []byte("what was there"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var out, errs bytes.Buffer
+		err := f.print(process{nil, strings.NewReader(""), &out, &errs}, &tuning.Study{Plan: plan, Done: x.done}, "x.jsonl")
+		text, readErr := os.ReadFile(path)
+		if err := errors.Join(err, readErr); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(errs.String(), "neokv: --write-profile "+path+": "+x.says) ||
+			!strings.Contains(string(text), x.file) {
+			t.Errorf("done %v: %s\n%s", x.done, errs.String(), text)
+		}
+		if got := neokvRun(t, nil, "profiles", "show", path); x.done &&
+			(got.status != statusDone || !strings.Contains(got.stdout, "bloom_bits")) {
+			t.Errorf("%s%s\n%s", got.stdout, got.stderr, text)
+		}
 	}
 }
 
