@@ -53,7 +53,7 @@ A knob is setting=value,value,... or setting=from..to. An objective is max throu
 		Example: `  neokv tune --workload write-heavy --knob engine.memtable_size=4MiB..128MiB
   neokv tune --workload read-missing --knob engine.bloom_bits=0,5,10,16 --knob engine.bloom_prefix=region,collection,key
   neokv tune --pipeline 16 --knob raft.batch_max_ops=1..1024 --objective 'max throughput' --subject 'p99<20ms'
-  neokv tune --rate 5000 --knob raft.max_inflight=1..16 --objective 'min p99' --budget 5m --around
+  neokv tune --rate 5000 --knob raft.max_inflight=1..16 --objective 'min p99' --budget 15m --around
   neokv tune --resume neokv-tune-20261123T150405.jsonl --format html`,
 		Args: noArgs,
 	}
