@@ -40,33 +40,7 @@ import (
 type drivers struct {
 	mu      sync.Mutex
 	driving map[topology.RegionID]bool
-	closed  bool
 	onStep  func(topology.RegionID, step) // for a test: called when a step has been taken; nil: not called
-}
-
-// driver returns a context for a change that a caller from outside asks for: it ends with ctx, and when the store
-// closes, which waits until the caller calls end. The error is errNotLeading if the store closes already.
-func (s *Store) driver(ctx context.Context) (own context.Context, end func(), err error) {
-	s.drivers.mu.Lock()
-	defer s.drivers.mu.Unlock()
-	if s.drivers.closed {
-		return nil, nil, errNotLeading
-	}
-	s.wg.Add(1)
-	own, cancel := context.WithCancel(ctx)
-	unbind := context.AfterFunc(s.ctx, cancel)
-	return own, func() {
-		unbind()
-		cancel()
-		s.wg.Done()
-	}, nil
-}
-
-// close lets nobody from outside begin a change from here on.
-func (x *drivers) close() {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.closed = true
 }
 
 // drive reports whether the caller may drive a change of the region. If so it must call the function that it gets.
@@ -118,9 +92,6 @@ type notYet struct{ error }
 
 func (notYet) Is(target error) bool { return target == ErrAgain }
 
-// errNotLeading is the error of a change that another store has to drive.
-var errNotLeading error = notYet{errors.New("the store does not lead the region")}
-
 // errBusy is the error of a change of a region whose last one is not over yet.
 var errBusy error = notYet{errors.New("another split or merge of the region is under way")}
 
@@ -149,9 +120,9 @@ func (s *Store) undone(err error) error {
 // the latest when ctx ends. A reason, if there is one, has the store tell of the split.
 func (s *Store) Split(ctx context.Context, id topology.RegionID, at topology.Slot,
 	reason string) (child topology.Region, err error) {
-	ctx, end, err := s.driver(ctx)
-	if err != nil {
-		return child, err
+	ctx, end, ok := s.enter(ctx)
+	if !ok {
+		return child, errNotLeading
 	}
 	defer end()
 	r, err := s.leading(id)
@@ -239,35 +210,14 @@ func (s *Store) hasBegun(child topology.RegionID) bool {
 	return r != nil && r.Applied() > region.ChildIndex
 }
 
-// pause waits for d, and returns false if ctx ends.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
-}
-
-// retry calls f until it returns true, and pauses in between, longer and longer up to a limit. It returns false if ctx
-// ends first.
-func retry(ctx context.Context, longest time.Duration, f func() bool) bool {
-	for wait := changePause; !f(); wait = min(2*wait, longest) {
-		if !pause(ctx, wait) {
-			return false
-		}
-	}
-	return true
-}
-
 // Merge merges a region's right neighbour into it, and returns that one. This store must lead the region. A reason,
 // if there is one, has the store tell of the merge. Merge adds to held how long it has held the clients of the right
 // region in vain. Its error is ErrAgain only if another attempt of the same command fits into mostHeld.
 func (s *Store) Merge(ctx context.Context, left topology.RegionID, reason string,
 	held *time.Duration) (right topology.RegionID, err error) {
-	ctx, end, err := s.driver(ctx)
-	if err != nil {
-		return 0, err
+	ctx, end, ok := s.enter(ctx)
+	if !ok {
+		return 0, errNotLeading
 	}
 	defer end()
 	r, err := s.leading(left)
@@ -504,10 +454,10 @@ func (s *Store) sync(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	_, end, err := s.driver(ctx)
-	if err != nil {
+	_, end, ok := s.enter(ctx)
+	if !ok {
 		<-s.syncing
-		return err
+		return errNotLeading
 	}
 	synced := make(chan error, 1)
 	go func() {
@@ -515,7 +465,7 @@ func (s *Store) sync(ctx context.Context) error {
 		if wait := s.o.FS.LogWait(); wait != nil {
 			wait(true)
 		}
-		synced <- errors.Join(s.engine.Sync(), s.Failed())
+		synced <- errors.Join(s.engine.Sync(), s.failed())
 		<-s.syncing
 	}()
 	select {

@@ -18,9 +18,6 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// callTimeout bounds one call to another store.
-const callTimeout = Heartbeat / 2
-
 // message is a call of one store to another. Exactly one field is set. Its JSON is the wire format.
 type message struct {
 	Beat *meta.Beat        `json:"beat,omitempty"` // to meta's leader, answered with an answer
@@ -56,7 +53,7 @@ func (s *Store) run() {
 	tick := time.NewTicker(Heartbeat)
 	defer tick.Stop()
 	for {
-		if s.Failed() == nil {
+		if s.failed() == nil {
 			s.report()
 		}
 		s.mu.Lock()
@@ -64,16 +61,16 @@ func (s *Store) run() {
 		s.newer = nil
 		s.mu.Unlock()
 		if m != nil {
-			if err := s.adopt(m); err != nil && s.Failed() == nil {
+			if err := s.adopt(m); err != nil && s.failed() == nil {
 				s.o.FS.Fence(err)
 			}
-			s.Wake() // tell meta's leader what this store leads now
+			s.reporting.ring() // tell meta's leader what this store leads now
 		}
 		select {
 		case <-s.ctx.Done():
 			return
 		case <-tick.C:
-		case <-s.wake:
+		case <-s.reporting:
 		}
 	}
 }
@@ -209,22 +206,6 @@ func encode(m message) []byte {
 	return b
 }
 
-// ask makes a call to another store, bounded by callTimeout, and decodes the reply into answer unless that is nil.
-func (s *Store) ask(ctx context.Context, to topology.StoreID, m message, answer any) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	return s.askLong(ctx, to, m, answer)
-}
-
-// askLong is ask with no bound but ctx.
-func (s *Store) askLong(ctx context.Context, to topology.StoreID, m message, answer any) error {
-	reply, err := s.endpoint.Call(ctx, to, encode(m))
-	if err == nil && answer != nil {
-		err = json.Unmarshal(reply, answer)
-	}
-	return err
-}
-
 // parseMessage decodes a call of another store.
 func parseMessage(from topology.StoreID, request []byte) (m message, err error) {
 	err = json.Unmarshal(request, &m)
@@ -296,7 +277,7 @@ func (s *Store) handle(ctx context.Context, from topology.StoreID, request []byt
 		if a.Leader == s.o.ID {
 			told, report, news := s.group.Load().Hear(*m.Beat, time.Now())
 			if news || report != nil {
-				s.Wake()
+				s.reporting.ring()
 			}
 			if a.View = &told; !s.leadsMeta() {
 				a = heartbeatAnswer{Leader: s.metaStoreNow()}
@@ -345,7 +326,7 @@ func (s *Store) learn(v *meta.ClusterView) {
 	news := false
 	if v.Map != nil && v.Map.Version > s.current.Version && (s.newer == nil || v.Map.Version > s.newer.Version) {
 		s.newer = v.Map
-		s.Wake()
+		s.reporting.ring()
 	}
 	for _, st := range v.Stores {
 		if st.Host == "" { // it died before this leader of meta could hear its address
@@ -389,7 +370,7 @@ func (s *Store) adopt(m *meta.Map) error {
 	s.current = m
 	s.mu.Unlock()
 	s.publish()
-	ring(s.tending) // m may give this store a replica that it lacks
+	s.tending.ring() // m may give this store a replica that it lacks
 	return nil
 }
 

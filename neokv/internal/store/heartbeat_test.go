@@ -16,8 +16,9 @@ import (
 // idle returns store 1 without disk, Raft and replicas: it learns and routes, and answers calls.
 func idle() *Store {
 	s := &Store{
-		o:       Options{ID: 1, FS: disk.Mem(), Host: "h", Port: 7001},
-		current: new(meta.Map), wake: make(chan struct{}, 1), raft: multiraft.New(multiraft.Options{}),
+		core: core{o: Options{ID: 1, FS: disk.Mem(), Host: "h", Port: 7001}, reporting: newBell(),
+			raft: multiraft.New(multiraft.Options{})},
+		current:  new(meta.Map),
 		statuses: make(map[topology.StoreID]meta.Status), leads: make(map[topology.RegionID]meta.Lead),
 	}
 	s.replicas.Store(new(map[topology.RegionID]*region.Replica))

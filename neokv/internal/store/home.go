@@ -50,7 +50,7 @@ type fitness struct {
 func (s *Store) leadersReturn() {
 	away := make(map[topology.RegionID]*awayRegion)
 	for pause(s.ctx, Heartbeat) {
-		if t := s.Table(); t != nil && s.Failed() == nil {
+		if t := s.Table(); t != nil && s.failed() == nil {
 			s.returnLeaders(t, away)
 		}
 	}
@@ -189,7 +189,7 @@ func (s *Store) fitness(regions []topology.RegionID) fitness {
 	s.mu.Lock()
 	heard, alone := s.heard, s.alone
 	s.mu.Unlock()
-	if !alone && s.Failed() == nil && !s.full.Load() {
+	if !alone && s.failed() == nil && !s.full.Load() {
 		f.Well = min(time.Since(heard), time.Since(s.raft.StallOver()))
 	}
 	for i, id := range regions {

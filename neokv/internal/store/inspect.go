@@ -37,7 +37,7 @@ type InspectedRegion struct {
 // OpenInspection opens the database of a store, whose folder's file system takes no writes: see disk.ReadOnly. bad is
 // called, from any goroutine, with what the engine finds damaged. wrong are the errors in what it holds.
 func OpenInspection(o Options, bad func(error)) (x *Inspection, wrong []error, err error) {
-	s := &Store{o: o}
+	s := &Store{core: core{o: o}}
 	s.engine, err = engine.Open(engine.Options{
 		Dir: Places(o.Dir, "").Engine, WALDir: o.WALDir, ReadOnly: true, FS: o.FS, Knobs: settings.Default().Engine,
 		Stores: o.Settings.Cluster.Stores, Nth: int(o.ID) - 1, Fatal: bad,

@@ -13,7 +13,7 @@ import (
 // TestReadersMissNoTable publishes tables beside readers that take no lock. Each table is published when all readers
 // have seen the one before and wait, or are about to wait, for the next. So a reader that misses one waits for good.
 func TestReadersMissNoTable(t *testing.T) {
-	s := &Store{o: Options{ID: 1}, current: meta.Initial("cluster", settings.Default().Cluster)}
+	s := &Store{core: core{o: Options{ID: 1}}, current: meta.Initial("cluster", settings.Default().Cluster)}
 	s.current.Version = 1
 	s.replicas.Store(new(map[topology.RegionID]*region.Replica))
 	changed := make(chan struct{})

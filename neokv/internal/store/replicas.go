@@ -183,7 +183,7 @@ func (s *Store) startReplicas(all []ownedRegion) error {
 	var wg sync.WaitGroup
 	for w := range min(startParallel, len(fresh)) {
 		wg.Go(func() {
-			for i := w; i < len(fresh) && s.Failed() == nil; i += startParallel {
+			for i := w; i < len(fresh) && s.failed() == nil; i += startParallel {
 				errs[i] = s.startReplica(next[all[fresh[i]].id], &all[fresh[i]])
 			}
 		})
@@ -230,8 +230,8 @@ func (s *Store) startReplica(replica *region.Replica, o *ownedRegion) error {
 // boundsChanged is called by a replica whose bounds have changed. It does not block.
 func (s *Store) boundsChanged(topology.RegionID) {
 	s.publish()
-	ring(s.tending)
-	s.Wake()
+	s.tending.ring()
+	s.reporting.ring()
 }
 
 // tend brings the replicas that run in line with the records, whenever bounds have changed and once per heartbeat.
@@ -239,8 +239,8 @@ func (s *Store) tend() {
 	tick := time.NewTicker(Heartbeat)
 	defer tick.Stop()
 	for {
-		if s.Failed() == nil {
-			if err := s.tendReplicas(); err != nil && s.Failed() == nil && s.ctx.Err() == nil {
+		if s.failed() == nil {
+			if err := s.tendReplicas(); err != nil && s.failed() == nil && s.ctx.Err() == nil {
 				s.o.FS.Fence(err)
 			}
 		}
@@ -354,7 +354,7 @@ func (s *Store) remove(id topology.RegionID, r *region.Replica) {
 	s.replicaMu.Unlock()
 	s.publish()
 	s.wg.Go(func() {
-		if err := s.removeReplica(id, r); err != nil && s.Failed() == nil {
+		if err := s.removeReplica(id, r); err != nil && s.failed() == nil {
 			s.o.FS.Fence(fmt.Errorf("region %d: remove its replica: %w", id, err))
 		}
 	})

@@ -188,7 +188,7 @@ func TestAncestors(t *testing.T) {
 				m.Regions = append(m.Regions, r)
 			}
 		}
-		a := (&Store{o: Options{ID: 1}}).ancestors(m, owned)
+		a := (&Store{core: core{o: Options{ID: 1}}}).ancestors(m, owned)
 		for i, p := range c.all {
 			if p.where == -1 && !a.of(&topology.Region{ID: p.id, Slots: topology.SplitEvenly(len(c.all))[i]}) {
 				got = append(got, p.id)

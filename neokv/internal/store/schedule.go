@@ -195,13 +195,6 @@ func (s *Store) tellNotes(notes []schedule.Note) {
 	s.noted = told
 }
 
-// tell tells the cluster's log of an event.
-func (s *Store) tell(format string, args ...any) {
-	if f := s.o.OnChange; f != nil {
-		f(fmt.Sprintf(format, args...))
-	}
-}
-
 // give sends an order to the store that is to carry it out. An order that does not arrive is given again.
 func (s *Store) give(o schedule.Order, to topology.StoreID) {
 	if to == s.o.ID {
@@ -231,7 +224,7 @@ func (s *Store) carryOut() {
 			return
 		case o := <-s.orders:
 			r := s.Replica(o.Region)
-			if r == nil || r.Bounds().Version != o.Version || s.Failed() != nil {
+			if r == nil || r.Bounds().Version != o.Version || s.failed() != nil {
 				continue
 			}
 			if err := s.obey(r, o); err != nil && s.ctx.Err() == nil {

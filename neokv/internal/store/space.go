@@ -46,7 +46,7 @@ func (s *Store) watchSpace() {
 	defer tick.Stop()
 	for { // from the beginning: within the first tick clients can write more than the store keeps
 		var written <-chan struct{}
-		if s.Failed() == nil {
+		if s.failed() == nil {
 			written = s.o.FS.Notice(s.lookAtSpace())
 			s.refuseWrites()
 		}
@@ -72,7 +72,7 @@ func (s *Store) lookAtSpace() (write int64) {
 	}
 	if s.full.Swap(full) != full {
 		s.publish()
-		s.Wake()
+		s.reporting.ring()
 	}
 	return write
 }

@@ -5,7 +5,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
@@ -108,11 +107,8 @@ type Mistakes struct {
 
 // Store is a running store.
 type Store struct {
-	o        Options
-	engine   *engine.Engine
-	raft     *multiraft.Host
-	endpoint *transport.Endpoint
-	group    atomic.Pointer[meta.Group] // nil if the store has no replica of meta
+	core
+	group atomic.Pointer[meta.Group] // nil if the store has no replica of meta
 
 	scripts lua.Scripts
 
@@ -126,7 +122,6 @@ type Store struct {
 	replicaMu sync.Mutex                                            // held to replace them
 	ranges    ranges
 	left      atomic.Bool   // the store may hold data of slots that belong to none of its replicas
-	tending   chan struct{} // wakes tend
 	drivers   drivers       // see change.go
 	syncing   chan struct{} // capacity 1: held while sync is at work
 	orders    chan schedule.Order
@@ -159,11 +154,6 @@ type Store struct {
 
 	full   atomic.Bool // see space.go
 	handed int         // of watchSpace: counts hand-overs that have failed
-
-	wake   chan struct{}
-	ctx    context.Context
-	cancel context.CancelFunc
-	wg     sync.WaitGroup
 }
 
 // engineDir and raftDir are the folders of the engine and of the Raft library within the store's folder.
@@ -184,9 +174,10 @@ func Places(dir, walDir string) disk.Places {
 // Open opens the store's folder and starts its replicas.
 func Open(o Options) (s *Store, err error) {
 	s = &Store{
-		o: o, current: new(meta.Map), statuses: make(map[topology.StoreID]meta.Status),
-		leads: make(map[topology.RegionID]meta.Lead), wake: make(chan struct{}, 1), metaStore: 1,
-		heard: time.Now(), born: make(map[topology.RegionID]topology.Region), tending: make(chan struct{}, 1),
+		core:    core{o: o, reporting: newBell(), tending: newBell()},
+		current: new(meta.Map), statuses: make(map[topology.StoreID]meta.Status),
+		leads: make(map[topology.RegionID]meta.Lead), metaStore: 1,
+		heard: time.Now(), born: make(map[topology.RegionID]topology.Region),
 		orders: make(chan schedule.Order, 1), syncing: make(chan struct{}, 1),
 		scriptTurn: make(chan struct{}, max(1, runtime.NumCPU()/2)),
 		counters:   regionCounters{disk: o.FS.Stats(), regions: make(map[topology.RegionID]*region.Counters)},
@@ -365,13 +356,13 @@ func (s *Store) startMeta() error {
 	group, err := meta.Start(meta.Options{
 		Store: s.o.ID, Engine: s.engine, Host: s.raft, Knobs: s.o.Settings.Raft,
 		Failed: s.o.FS.Failed, Fence: s.o.FS.Fence, Initial: s.o.Initial,
-		Interval: Heartbeat, Changed: s.Wake,
+		Interval: Heartbeat, Changed: s.reporting.ring,
 	}, members)
 	if err != nil {
 		return err
 	}
 	s.group.Store(group)
-	s.Wake()
+	s.reporting.ring()
 	if !s.o.Booting {
 		return nil
 	}
@@ -519,9 +510,7 @@ func (s *Store) bridgeStalls() {
 // Close stops the store and returns when all its goroutines have ended. The caller must have cut off its clients
 // before.
 func (s *Store) Close() error {
-	s.drivers.close()
-	s.cancel()
-	s.wg.Wait()
+	s.leave()
 	replicas := *s.replicas.Load()
 	for _, r := range replicas {
 		r.Stop()
@@ -572,23 +561,6 @@ func (s *Store) Changed() <-chan struct{} { return *s.changed.Load() }
 // expired key in either case.
 func (s *Store) SetActiveExpire(on bool) { s.janitor.SetActiveExpire(on) }
 
-// errClosing is the error of what the end of the store cuts short.
-var errClosing = errors.New("the store closes")
-
-// whileOpen calls f with a context that ends with ctx, and when the store closes. Close waits until f has returned, so
-// f may use the engine. If the store has begun to close, whileOpen does not call f.
-func (s *Store) whileOpen(ctx context.Context, f func(context.Context) error) error {
-	own, end, err := s.driver(ctx)
-	if err != nil {
-		return errClosing
-	}
-	defer end()
-	if err = f(own); err != nil && s.ctx.Err() != nil {
-		return errClosing
-	}
-	return err
-}
-
 // Settle writes the memtables to tables, compacts L0, and waits until no compaction is under way or due.
 func (s *Store) Settle(ctx context.Context) error { return s.whileOpen(ctx, s.engine.Settle) }
 
@@ -636,7 +608,7 @@ func (s *Store) awaitReplicas(ctx context.Context, id topology.RegionID, index u
 }
 
 // Failed returns why the store has failed, nil while it has not.
-func (s *Store) Failed() error { return s.o.FS.Failed() }
+func (s *Store) Failed() error { return s.failed() }
 
 // Engine returns the store's engine, for tests to inspect.
 func (s *Store) Engine() *engine.Engine { return s.engine }
@@ -709,23 +681,12 @@ func (s *Store) leaderChanged(i multiraft.Leader) {
 		r.LeaderChanged(i)
 	case i.Region == topology.MetaRegion:
 		s.metaLeader.Store(uint64(i.Leader)) // a member's replica id is its store's number
-		s.Wake()
+		s.reporting.ring()
 	}
 }
 
 // leadingChanged is called by replicas: see region.Options.Changed.
 func (s *Store) leadingChanged() {
 	s.publish()
-	s.Wake()
-}
-
-// Wake makes the store send a heartbeat to meta's leader now. It does not block.
-func (s *Store) Wake() { ring(s.wake) }
-
-// ring leaves a signal in a channel that holds one, unless there is one already.
-func ring(bell chan struct{}) {
-	select {
-	case bell <- struct{}{}:
-	default:
-	}
+	s.reporting.ring()
 }
