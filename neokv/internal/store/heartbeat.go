@@ -359,12 +359,8 @@ func (s *Store) adopt(m *meta.Map) error {
 	if old {
 		return nil
 	}
-	text, err := json.Marshal(m)
-	if err != nil {
-		return fmt.Errorf("encode cluster map: %w", err)
-	}
-	if err := s.put(keys.AppendClusterMap(nil), append([]byte{mapFormat}, text...), false); err != nil {
-		return fmt.Errorf("keep cluster map: %w", err)
+	if err := s.records.keepMap(m); err != nil {
+		return err
 	}
 	s.mu.Lock()
 	s.current = m
@@ -372,28 +368,6 @@ func (s *Store) adopt(m *meta.Map) error {
 	s.publish()
 	s.tending.ring() // m may give this store a replica that it lacks
 	return nil
-}
-
-// mapFormat is the first byte of the kept map: [format u8][map as JSON].
-const mapFormat = 1
-
-// cachedMap returns the map that the store adopted last, nil if it has adopted none.
-func (s *Store) cachedMap() (*meta.Map, error) {
-	value, err := s.get(keys.AppendClusterMap(nil))
-	if err != nil || value == nil {
-		return nil, err
-	}
-	if value[0] != mapFormat {
-		return nil, fmt.Errorf("decode cluster map: format %d, want %d", value[0], mapFormat)
-	}
-	m := new(meta.Map)
-	if err = json.Unmarshal(value[1:], m); err == nil {
-		err = m.Check()
-	}
-	if err != nil {
-		return nil, fmt.Errorf("decode cluster map: %w", err)
-	}
-	return m, nil
 }
 
 // publish publishes what the store knows by now as a slot table. If another call is at work, that one does so once

@@ -21,7 +21,8 @@ import (
 
 // Inspection is a store's database, opened to be looked at while no store runs on it.
 type Inspection struct {
-	s       *Store
+	core
+	records records
 	Regions []InspectedRegion
 }
 
@@ -37,36 +38,36 @@ type InspectedRegion struct {
 // OpenInspection opens the database of a store, whose folder's file system takes no writes: see disk.ReadOnly. bad is
 // called, from any goroutine, with what the engine finds damaged. wrong are the errors in what it holds.
 func OpenInspection(o Options, bad func(error)) (x *Inspection, wrong []error, err error) {
-	s := &Store{core: core{o: o}}
-	s.engine, err = engine.Open(engine.Options{
+	x = &Inspection{core: core{o: o}}
+	x.records = records{&x.core}
+	x.engine, err = engine.Open(engine.Options{
 		Dir: Places(o.Dir, "").Engine, WALDir: o.WALDir, ReadOnly: true, FS: o.FS, Knobs: settings.Default().Engine,
 		Stores: o.Settings.Cluster.Stores, Nth: int(o.ID) - 1, Fatal: bad,
 	})
 	if err != nil {
 		return nil, nil, err
 	}
-	x = &Inspection{s: s}
-	known, err := s.identify()
+	known, err := x.records.identify()
 	if err == nil && !known {
 		err = errors.New("the database lacks the store's identity")
 	}
 	if err != nil {
 		wrong = append(wrong, err)
 	}
-	all, err := s.owned()
+	all, err := x.records.owned()
 	if err != nil {
 		wrong = append(wrong, err)
 	}
-	s.raft = multiraft.New(multiraft.Options{
-		FS: o.FS, Applied: s.applied, Failed: func() error { return nil }, Fence: bad,
+	x.raft = multiraft.New(multiraft.Options{
+		FS: o.FS, Applied: x.records.applied, Failed: func() error { return nil }, Fence: bad,
 	})
-	s.raft.OpenLog(s.engine)
+	x.raft.OpenLog(x.engine)
 	for i := range all {
 		r := &all[i]
-		if err := s.raft.Check(r.id, r.record.ID); err != nil {
+		if err := x.raft.Check(r.id, r.record.ID); err != nil {
 			wrong = append(wrong, err)
 		}
-		last, err := s.raft.LastLogged(r.id)
+		last, err := x.raft.LastLogged(r.id)
 		if err != nil {
 			wrong = append(wrong, err)
 		}
@@ -74,7 +75,7 @@ func OpenInspection(o Options, bad func(error)) (x *Inspection, wrong []error, e
 			Applied: r.state.ApplyIndex, Logged: last})
 	}
 	if meta.IsMember(o.Settings.Cluster.Stores, o.ID) {
-		if err := s.raft.Check(topology.MetaRegion, topology.ReplicaID(o.ID)); err != nil {
+		if err := x.raft.Check(topology.MetaRegion, topology.ReplicaID(o.ID)); err != nil {
 			wrong = append(wrong, err)
 		}
 	}
@@ -82,10 +83,10 @@ func OpenInspection(o Options, bad func(error)) (x *Inspection, wrong []error, e
 }
 
 // Close closes the database.
-func (x *Inspection) Close() error { return x.s.engine.Close() }
+func (x *Inspection) Close() error { return x.engine.Close() }
 
 // Tables returns the tables that the database uses.
-func (x *Inspection) Tables() ([]engine.Table, error) { return x.s.engine.Tables() }
+func (x *Inspection) Tables() ([]engine.Table, error) { return x.engine.Tables() }
 
 // KeyspaceSize says what a keyspace of a store holds.
 type KeyspaceSize struct {
@@ -117,7 +118,7 @@ type LargeKey struct {
 // most at most, are in Content.Largest, the largest first. It needs no more memory for more keys.
 func (x *Inspection) Read(ctx context.Context, count func(topology.Slot) bool, most int) (c Content, err error) {
 	c.Types = make(map[string]int64)
-	pinned := x.s.engine.NewSnapshot()
+	pinned := x.engine.NewSnapshot()
 	defer func() { err = errors.Join(err, pinned.Close()) }()
 	for _, ks := range []keys.Keyspace{keys.RaftLog, keys.MetaInfo} {
 		w, err := newWalk(pinned, ks)
@@ -140,7 +141,7 @@ func (x *Inspection) Read(ctx context.Context, count func(topology.Slot) bool, m
 	})
 	c.Largest = largest.keys
 	for i := range c.Keyspaces {
-		n, err := x.s.engine.DiskUsage(c.Keyspaces[i].Keyspace)
+		n, err := x.engine.DiskUsage(c.Keyspaces[i].Keyspace)
 		if err != nil {
 			return c, err
 		}

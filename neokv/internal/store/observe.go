@@ -15,7 +15,7 @@ func (s *Store) Replicas() map[topology.RegionID]*region.Replica {
 
 // Records returns the region states of the replicas of which the store has records, for tests to inspect.
 func (s *Store) Records() (map[topology.RegionID]keys.RegionState, error) {
-	all, err := s.owned()
+	all, err := s.records.owned()
 	if err != nil {
 		return nil, err
 	}

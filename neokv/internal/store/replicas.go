@@ -38,86 +38,6 @@ import (
 // batch hands the slots over.
 type ranges struct{ mu sync.Mutex }
 
-// ownedRegion is a replica of which the store has a record, with its region state.
-type ownedRegion struct {
-	id     topology.RegionID
-	record keys.ReplicaRecord
-	state  keys.RegionState
-}
-
-func (o *ownedRegion) region() topology.Region {
-	return topology.Region{
-		ID: o.id, Slots: o.state.Slots, Peers: o.record.Peers, Version: o.state.Version,
-		ConfVersion: 1,
-	}
-}
-
-// owned returns the replicas of which the store has records, as of one moment, by region id.
-func (s *Store) owned() (all []ownedRegion, err error) {
-	view := s.engine.NewView()
-	defer view.Close()
-	it, err := view.Iter(keys.CategoryBounds(keys.CategoryReplica))
-	if err != nil {
-		return nil, err
-	}
-	for ok := it.First(); ok && err == nil; ok = it.Next() {
-		var o ownedRegion
-		var value []byte
-		if o.id, err = keys.ParseReplicaKey(it.Key()); err == nil {
-			value, err = it.ValueAndErr()
-		}
-		if err == nil {
-			o.record, err = keys.ParseReplica(value)
-		}
-		all = append(all, o)
-	}
-	if err = errors.Join(err, it.Error(), it.Close()); err != nil {
-		return nil, fmt.Errorf("records of replicas: %w", err)
-	}
-	for i := range all {
-		o := &all[i]
-		value, ok, err := view.Get(keys.AppendRegionState(nil, o.id))
-		if err == nil && !ok {
-			err = errors.New("there is a record of the replica, and no region state")
-		}
-		if err == nil {
-			o.state, err = keys.ParseRegionState(value)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("region %d: %w", o.id, err)
-		}
-	}
-	return all, nil
-}
-
-// found makes the first records of a new store: its identity, and its replicas of the cluster's first regions. One
-// synced batch has all of it, so that the next start finds all or nothing. The cluster has never served: see
-// Options.Known.
-func (s *Store) found() error {
-	b := s.engine.NewBatch()
-	err := b.Set(keys.AppendStoreIdentity(nil), s.identity().Append(nil))
-	if m := s.o.Initial; m != nil {
-		for i := range m.Regions {
-			r := &m.Regions[i]
-			if peer, held := r.PeerOn(s.o.ID); held {
-				state := keys.RegionState{KeysExact: true, Slots: r.Slots, Version: r.Version}
-				err = errors.Join(err, setReplica(b, r.ID, &state, &keys.ReplicaRecord{ID: peer.Replica, Peers: r.Peers}))
-			}
-		}
-	}
-	if err != nil {
-		b.Close()
-		return err
-	}
-	return b.Commit(true)
-}
-
-// setReplica adds to a batch the records with which a replica begins.
-func setReplica(b *engine.Batch, id topology.RegionID, state *keys.RegionState, record *keys.ReplicaRecord) error {
-	return errors.Join(b.Set(keys.AppendRegionState(nil, id), state.Append(nil)),
-		b.Set(keys.AppendReplica(nil, id), record.Append(nil)))
-}
-
 // newReplica makes the store's replica of a region; startReplica starts it.
 func (s *Store) newReplica(o *ownedRegion) *region.Replica {
 	return region.New(region.Options{
@@ -257,7 +177,7 @@ func (s *Store) tendReplicas() error {
 	if err := s.join(); err != nil {
 		return err
 	}
-	all, err := s.owned()
+	all, err := s.records.owned()
 	if err != nil {
 		return err
 	}
@@ -428,7 +348,7 @@ func (s *Store) join() error {
 
 // addMissing adds to a batch the records of missing replicas that may join.
 func (s *Store) addMissing(b *engine.Batch, m *meta.Map, missing []*topology.Region) error {
-	all, err := s.owned()
+	all, err := s.records.owned()
 	if err != nil {
 		return err
 	}
@@ -439,7 +359,7 @@ func (s *Store) addMissing(b *engine.Batch, m *meta.Map, missing []*topology.Reg
 		}) || ancestors.of(r) {
 			continue
 		}
-		if value, err := s.get(keys.AppendRegionState(nil, r.ID)); err != nil {
+		if value, err := s.records.get(keys.AppendRegionState(nil, r.ID)); err != nil {
 			return err
 		} else if value != nil {
 			continue // it was absorbed
@@ -523,7 +443,7 @@ func (s *Store) reclaim() error {
 func (s *Store) reclaimAll() error {
 	s.ranges.mu.Lock()
 	defer s.ranges.mu.Unlock()
-	all, err := s.owned()
+	all, err := s.records.owned()
 	if err != nil {
 		return err
 	}
@@ -532,7 +452,7 @@ func (s *Store) reclaimAll() error {
 		held[i] = all[i].state.Slots
 	}
 	for _, r := range topology.Complement(held) {
-		empty, err := s.emptyRange(r)
+		empty, err := s.records.empty(r)
 		if err != nil {
 			return err
 		}
@@ -550,22 +470,6 @@ func (s *Store) reclaimAll() error {
 		s.counters.reclaimed.Add(1)
 	}
 	return nil
-}
-
-func (s *Store) emptyRange(r topology.SlotRange) (bool, error) {
-	view := s.engine.NewView()
-	defer view.Close()
-	for _, ks := range keys.RegionKeyspaces {
-		it, err := view.Iter(keys.SlotBounds(ks, r))
-		if err != nil {
-			return false, err
-		}
-		found := it.First()
-		if err := errors.Join(it.Error(), it.Close()); err != nil || found {
-			return false, err
-		}
-	}
-	return true, nil
 }
 
 // beside is the store as its replicas see it: see region.Beside.
@@ -608,7 +512,7 @@ func (x beside) Absorb(right topology.RegionID, f func() error) error {
 // Cover implements region.Beside. The replicas that it ends are frozen, so nobody else changes what it finds.
 func (x beside) Cover(by topology.RegionID, slots topology.SlotRange, install func() error) error {
 	s := x.s
-	all, err := s.owned()
+	all, err := s.records.owned()
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ func TestReclaimWaitsForASnapshot(t *testing.T) {
 	}
 	c.want("+OK\r\n", "SET", key, "v")
 	held := func() bool {
-		empty, err := s.emptyRange(right.Slots)
+		empty, err := s.records.empty(right.Slots)
 		if err != nil {
 			t.Fatal(err)
 		}

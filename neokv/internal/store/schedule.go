@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/meta"
 	"neokv.dev/neokv/internal/region"
@@ -75,7 +74,7 @@ func (s *Store) measure(leads []meta.Lead, now time.Time) (loads []meta.LedLoad)
 		load := meta.LedLoad{Region: l.Region, Changing: b.Change.Kind != keys.NoChange}
 		c := r.Counters()
 		if entries := c.AppliedEntries.Load(); entries != m.entries || now.Sub(m.sized) >= sizeAnew {
-			size, err := s.sizeOf(b.Slots)
+			size, err := s.records.sizeOf(b.Slots)
 			if err != nil {
 				continue // the store has failed, or is about to
 			}
@@ -86,7 +85,7 @@ func (s *Store) measure(leads []meta.Lead, now time.Time) (loads []meta.LedLoad)
 		load.Version, load.Bytes, load.Commands = b.Version, m.bytes.Value(), m.commands.Value()
 		sizes, slots := policy.Wants(&load.RegionLoad)
 		if sizes {
-			load.Sizes = s.bisect(b.Slots)
+			load.Sizes = s.records.bisect(b.Slots)
 		}
 		if slots && s.sampler != nil {
 			load.Slots = s.sampler.Weights(b.Slots, loadWeights)
@@ -100,28 +99,7 @@ func (s *Store) measure(leads []meta.Lead, now time.Time) (loads []meta.LedLoad)
 // halve returns the slot before which the region's bytes are halved.
 func (s *Store) halve(r *region.Replica) topology.Slot {
 	slots := r.Bounds().Slots
-	return schedule.Halve(slots, s.bisect(slots))
-}
-
-// bisect locates the bytes that slots take.
-func (s *Store) bisect(slots topology.SlotRange) []schedule.Weight {
-	return schedule.BisectSize(slots, func(part topology.SlotRange) uint64 {
-		n, _ := s.sizeOf(part) // an error is one of the store, which then fails
-		return n
-	}, sizeSteps)
-}
-
-// sizeOf estimates the bytes that slots take in the tables of the store.
-func (s *Store) sizeOf(slots topology.SlotRange) (sum uint64, err error) {
-	for _, ks := range keys.RegionKeyspaces {
-		lower, upper := keys.SlotBounds(ks, slots)
-		n, err := s.engine.TableBytes(engine.Span{Lower: lower, Upper: upper})
-		if err != nil {
-			return 0, err
-		}
-		sum += n
-	}
-	return sum, nil
+	return schedule.Halve(slots, s.records.bisect(slots))
 }
 
 // plan gives out orders. It runs on the store that leads meta, once per heartbeat.

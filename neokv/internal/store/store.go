@@ -108,7 +108,8 @@ type Mistakes struct {
 // Store is a running store.
 type Store struct {
 	core
-	group atomic.Pointer[meta.Group] // nil if the store has no replica of meta
+	records records
+	group   atomic.Pointer[meta.Group] // nil if the store has no replica of meta
 
 	scripts lua.Scripts
 
@@ -182,6 +183,7 @@ func Open(o Options) (s *Store, err error) {
 		scriptTurn: make(chan struct{}, max(1, runtime.NumCPU()/2)),
 		counters:   regionCounters{disk: o.FS.Stats(), regions: make(map[topology.RegionID]*region.Counters)},
 	}
+	s.records = records{&s.core}
 	if o.Settings.Region.SplitLoad > 0 {
 		s.sampler = new(schedule.SlotSampler)
 	}
@@ -191,7 +193,7 @@ func Open(o Options) (s *Store, err error) {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.raft = multiraft.New(multiraft.Options{
 		Store: o.ID, FS: o.FS, Dir: o.FS.PathJoin(o.Dir, raftDir), Knobs: o.Settings.Raft,
-		Sync: o.Settings.Engine.WALSync == "always", Applied: s.applied, Failed: o.FS.Failed, Fence: o.FS.Fence,
+		Sync: o.Settings.Engine.WALSync == "always", Applied: s.records.applied, Failed: o.FS.Failed, Fence: o.FS.Fence,
 		LeaderChanged: s.leaderChanged, Mistakes: o.Mistakes.Log,
 	})
 	s.openLanes()
@@ -226,16 +228,16 @@ func Open(o Options) (s *Store, err error) {
 		return s, err
 	}
 	forJanitor := rand.New(rand.NewPCG(o.Rand.Uint64(), o.Rand.Uint64())) // now, while nobody else draws from o.Rand
-	known, err := s.identify()
+	known, err := s.records.identify()
 	if err != nil {
 		return s, err
 	}
-	cached, err := s.cachedMap()
+	cached, err := s.records.keptMap()
 	switch {
 	case err == nil && !known && o.Known:
 		err = fmt.Errorf("folder %s: the database lacks the store's identity", o.Dir)
 	case err == nil && !known:
-		err = s.found()
+		err = s.records.found()
 	}
 	if err != nil {
 		return s, err
@@ -248,7 +250,7 @@ func Open(o Options) (s *Store, err error) {
 		}
 		s.mu.Unlock()
 	}
-	all, err := s.owned()
+	all, err := s.records.owned()
 	if err != nil {
 		return s, err
 	}
@@ -292,55 +294,6 @@ func Open(o Options) (s *Store, err error) {
 		Mistakes: o.Mistakes.Janitor,
 	})
 	return s, nil
-}
-
-// identify checks that the folder belongs to this store and cluster and has the present format. known is false for a
-// new folder, which has no records of replicas yet.
-func (s *Store) identify() (known bool, err error) {
-	value, err := s.get(keys.AppendStoreIdentity(nil))
-	if err != nil || value == nil {
-		return false, err
-	}
-	have, err := keys.ParseStoreIdentity(value)
-	if err != nil {
-		return false, fmt.Errorf("folder %s: %w", s.o.Dir, err)
-	}
-	if want := s.identity(); have.Cluster != want.Cluster || have.Store != want.Store {
-		return false, fmt.Errorf("folder %s belongs to store %d of cluster %x, not to store %d of cluster %x",
-			s.o.Dir, have.Store, have.Cluster, want.Store, want.Cluster)
-	}
-	return true, nil
-}
-
-func (s *Store) identity() *keys.StoreIdentity {
-	return &keys.StoreIdentity{Cluster: s.o.Cluster, Store: s.o.ID}
-}
-
-func (s *Store) get(key []byte) ([]byte, error) {
-	view := s.engine.NewView()
-	defer view.Close()
-	value, ok, err := view.Get(key)
-	if err != nil || !ok {
-		return nil, err
-	}
-	return append([]byte(nil), value...), nil
-}
-
-func (s *Store) put(key, value []byte, sync bool) error {
-	b := s.engine.NewBatch()
-	if err := b.Set(key, value); err != nil {
-		b.Close()
-		return err
-	}
-	return b.Commit(sync)
-}
-
-// applied returns the apply index of a replica that the engine has, 0 if there is no replica.
-func (s *Store) applied(id topology.RegionID) (uint64, error) {
-	if id == topology.MetaRegion {
-		return meta.ApplyIndex(s.engine)
-	}
-	return region.ApplyIndex(s.engine, id)
 }
 
 func (s *Store) startMeta() error {
