@@ -230,7 +230,7 @@ func (c *Cluster) lacks() string {
 		if s == nil || !run[n.id] {
 			continue
 		}
-		for _, r := range s.Regions() {
+		for _, r := range s.Replicas().Regions() {
 			have := 0
 			for _, p := range r.Peers {
 				if run[p.Store] {

@@ -30,7 +30,7 @@ var factOf = map[string]func(asked) any{
 		return a.ofStore(func() any { return state(a.store.Failed(), false) })
 	},
 	"region_time_ahead_ms": func(a asked) any {
-		return a.ofStore(func() any { return a.store.TimeAhead().Milliseconds() })
+		return a.ofStore(func() any { return a.store.Replicas().TimeAhead().Milliseconds() })
 	},
 	storeNState: func(asked) any { return nil }, // section prints a line per store
 	"stores":    func(a asked) any { return a.c.settings.Cluster.Stores },

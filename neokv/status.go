@@ -108,7 +108,7 @@ func (c *Cluster) impaired() (all []string) {
 	}
 	for _, n := range c.nodes {
 		if s := n.store.Load(); s != nil && s.Failed() == nil {
-			if ids := s.Leaseless(); len(ids) > 0 {
+			if ids := s.Replicas().Leaseless(); len(ids) > 0 {
 				all = append(all, fmt.Sprintf("store %d has no lease in %d of the regions that it leads, the first is "+
 					"region %d: each read takes a round to the other stores until there is another leader",
 					n.id, len(ids), ids[0]))

@@ -26,11 +26,11 @@ func batchOf(incarnation, number uint64, payloads ...string) []byte {
 // TestBatches: a store takes only batches that are behind the last one that it has taken from the same store.
 func TestBatches(t *testing.T) {
 	var got []string
-	s := &Store{core: core{o: Options{ID: 1, OnMessage: func(shard bool, channel, payload []byte) {
+	o := Options{ID: 1, OnMessage: func(shard bool, channel, payload []byte) {
 		got = append(got, string(payload))
-	}}}}
-	s.o.Settings.Cluster.Stores = 3
-	s.openLanes()
+	}}
+	o.Settings.Cluster.Stores = 3
+	s := newStore(o)
 	for _, x := range []struct {
 		from, incarnation, number int
 		taken                     bool

@@ -97,7 +97,7 @@ var errBusy error = notYet{errors.New("another split or merge of the region is u
 
 // leading returns the store's replica of a region, which must serve, while the store has a slot table.
 func (s *Store) leading(id topology.RegionID) (*region.Replica, error) {
-	r := s.Replica(id)
+	r := s.replicas.get(id)
 	if r == nil || s.Table() == nil || r.Bounds().Phase == keys.Absorbed {
 		return nil, errNotLeading
 	}
@@ -206,7 +206,7 @@ func (s *Store) spread(peers []topology.Peer) []topology.Peer {
 
 // hasBegun reports whether a child has applied an entry of its own here, so that a quorum of it has its log.
 func (s *Store) hasBegun(child topology.RegionID) bool {
-	r := s.Replica(child)
+	r := s.replicas.get(child)
 	return r != nil && r.Applied() > region.ChildIndex
 }
 
@@ -235,7 +235,7 @@ func (s *Store) Merge(ctx context.Context, left topology.RegionID, reason string
 	if r.Bounds().Change.Kind != keys.NoChange {
 		return 0, errBusy
 	}
-	if x := s.Replica(neighbour.ID); x != nil && x.Bounds().Change.Kind != keys.NoChange {
+	if x := s.replicas.get(neighbour.ID); x != nil && x.Bounds().Change.Kind != keys.NoChange {
 		return 0, errBusy
 	}
 	done, ok := s.drivers.drive(left)
@@ -281,7 +281,7 @@ const maxLag = 1000
 
 // keepUp waits until all replicas of a region are near the end of its log, on disks that sync promptly.
 func (s *Store) keepUp(ctx context.Context, r *topology.Region) error {
-	mine := s.Replica(r.ID)
+	mine := s.replicas.get(r.ID)
 	if mine == nil {
 		return fmt.Errorf("region %d: no replica on store %d", r.ID, s.o.ID)
 	}
@@ -332,7 +332,7 @@ func (s *Store) abort(ctx context.Context, left *region.Replica, begun uint64) (
 
 // settleChanges finishes the changes of the regions that this store leads and that nobody drives.
 func (s *Store) settleChanges() {
-	for id, r := range *s.replicas.Load() {
+	for id, r := range s.replicas.all() {
 		if r.Bounds().Change.Kind == keys.NoChange {
 			continue
 		}
@@ -430,7 +430,7 @@ func (s *Store) answerBounds(ctx context.Context, c boundsCall) (b boundsAnswer)
 	if b.Runs = s.running(c.Region); b.Runs {
 		b.Log, _ = s.raft.LogEnd(c.Region) // without it, another one stands for election
 	}
-	r := s.Replica(c.Region)
+	r := s.replicas.get(c.Region)
 	if r == nil && s.Table() != nil { // else the engine may not be open yet
 		if was, err := region.PhaseOf(s.engine, c.Region); err == nil && was == keys.Absorbed {
 			b.Phase = was

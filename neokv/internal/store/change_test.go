@@ -334,12 +334,12 @@ func TestLostReplicaProvesNothing(t *testing.T) {
 		if _, err := r.Freeze(t.Context(), soon, 1, begun); err != nil {
 			t.Fatal(err)
 		}
-		all := *right.replicas.Load()
+		all := right.replicas.all()
 		lost := maps.Clone(all)
 		delete(lost, 1)
-		right.replicas.Store(&lost)
+		right.replicas.now.Store(&lost)
 		right.settleChange(r)
-		right.replicas.Store(&all)
+		right.replicas.now.Store(&all)
 		if b := r.Bounds(); b.Phase != keys.Frozen {
 			t.Errorf("the region has thawed: %+v", b)
 		}

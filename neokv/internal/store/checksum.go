@@ -37,7 +37,7 @@ type begunChecksum struct {
 
 // answerChecksum answers a checksumCall.
 func (s *Store) answerChecksum(ctx context.Context, c checksumCall) ([]byte, error) {
-	r := s.Replica(c.Region)
+	r := s.replicas.get(c.Region)
 	switch {
 	case r == nil || !r.Running():
 		return nil, fmt.Errorf("store %d: no replica of region %d runs", s.o.ID, c.Region)

@@ -22,7 +22,7 @@ type Counters struct {
 	Disk      disk.Stats
 	Transport transport.Stats
 	Bus       *BusStats // live
-	Leaseless int       // regions, as of now: see Leaseless
+	Leaseless int       // regions, as of now: see Replicas.Leaseless
 }
 
 // Counters reads the counters. It must not be called after Close has begun. engine.Metrics says what it costs.
@@ -35,7 +35,7 @@ func (s *Store) Counters() Counters {
 			BytesWritten: d.BytesWritten - before.BytesWritten, AloneSyncs: d.AloneSyncs - before.AloneSyncs,
 			Retries: d.Retries - before.Retries,
 		},
-		Bus: &s.bus, Leaseless: len(s.Leaseless()),
+		Bus: &s.bus, Leaseless: len(s.replicas.all().Leaseless()),
 	}
 }
 
@@ -45,17 +45,6 @@ func (s *Store) Commands() (n int64) {
 		n += int64(c.Commands.Load())
 	}
 	return n
-}
-
-// Leaseless returns the regions that this store leads and reads without a lease, as long as the present terms last.
-func (s *Store) Leaseless() (all []topology.RegionID) {
-	for id, r := range *s.replicas.Load() {
-		if r.Leaseless() {
-			all = append(all, id)
-		}
-	}
-	slices.Sort(all)
-	return all
 }
 
 // regionCounters has what the store keeps for Counters.

@@ -96,7 +96,7 @@ func (s *Store) nextMember(id topology.StoreID) topology.StoreID {
 
 // report sends one heartbeat to meta's leader, or takes it itself if this store leads meta.
 func (s *Store) report() {
-	b := meta.Beat{Store: s.o.ID, Host: s.o.Host, Port: s.o.Port, Replica: s.o.ReplicaPort, Leads: s.Leads(),
+	b := meta.Beat{Store: s.o.ID, Host: s.o.Host, Port: s.o.Port, Replica: s.o.ReplicaPort, Leads: s.replicas.all().leads(s.o.ID),
 		Full: s.full.Load()}
 	b.Loads = s.measure(b.Leads, time.Now())
 	s.mu.Lock()
@@ -147,7 +147,7 @@ func (s *Store) reported() (news []topology.Region) {
 		return nil
 	}
 	onMap := s.current.ByID()
-	for id, replica := range *s.replicas.Load() {
+	for id, replica := range s.replicas.all() {
 		r, _ := replica.Region()
 		known := onMap[id]
 		if replica.Bounds().Phase != keys.Absorbed && r.Version > 1 && replica.Running() &&
@@ -316,7 +316,7 @@ func (s *Store) running(id topology.RegionID) bool {
 	if id == topology.MetaRegion {
 		return s.group.Load() != nil
 	}
-	r := s.Replica(id)
+	r := s.replicas.get(id)
 	return r != nil && r.Running()
 }
 
@@ -407,7 +407,7 @@ func (s *Store) makeTable() {
 				ReplicaPort: known.Replica, Alive: known.Alive, Full: known.Full})
 		}
 	}
-	replicas := *s.replicas.Load()
+	replicas := s.replicas.all()
 	regions := make([]route.LedRegion, 0, len(s.current.Regions))
 	add := func(r topology.Region) {
 		regions = append(regions, route.LedRegion{Region: r, Leader: s.leads[r.ID].Store, Term: s.leads[r.ID].Term})
@@ -476,7 +476,7 @@ func (s *Store) makeTable() {
 //     neighbour, which is to serve the slots. No replica applies the merge before all are frozen, so of the stores that
 //     do not know of the merge none redirects.
 func (s *Store) Outdated(slot topology.Slot, r *route.LedRegion) bool {
-	for id, replica := range *s.replicas.Load() {
+	for id, replica := range s.replicas.all() {
 		switch b := replica.Bounds(); {
 		case b.Phase == keys.Absorbed:
 		case b.Version > r.Version && b.Slots.Contains(slot):

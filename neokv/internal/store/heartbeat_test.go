@@ -8,22 +8,14 @@ import (
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/meta"
 	"neokv.dev/neokv/internal/multiraft"
-	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
 )
 
 // idle returns store 1 without disk, Raft and replicas: it learns and routes, and answers calls.
 func idle() *Store {
-	s := &Store{
-		core: core{o: Options{ID: 1, FS: disk.Mem(), Host: "h", Port: 7001}, reporting: newBell(),
-			raft: multiraft.New(multiraft.Options{})},
-		current:  new(meta.Map),
-		statuses: make(map[topology.StoreID]meta.Status), leads: make(map[topology.RegionID]meta.Lead),
-	}
-	s.replicas.Store(new(map[topology.RegionID]*region.Replica))
-	changed := make(chan struct{})
-	s.changed.Store(&changed)
+	s := newStore(Options{ID: 1, FS: disk.Mem(), Host: "h", Port: 7001})
+	s.raft = multiraft.New(multiraft.Options{})
 	return s
 }
 

@@ -63,7 +63,7 @@ func (s *Store) returnLeaders(t *route.Table, away map[topology.RegionID]*awayRe
 	now := time.Now()
 	for i := range t.Regions {
 		r := &t.Regions[i]
-		home, replica := r.Peers[0].Store, s.Replica(r.ID)
+		home, replica := r.Peers[0].Store, s.replicas.get(r.ID)
 		if home == s.o.ID || replica == nil {
 			continue
 		}
@@ -125,7 +125,7 @@ func (s *Store) handBack(home topology.StoreID, regions []*awayRegion) {
 			continue
 		}
 		// Raft would pass the request on to another leader, which may have the region by a user's wish.
-		r := s.Replica(a.id) // nil if another region has taken this one over
+		r := s.replicas.get(a.id) // nil if another region has taken this one over
 		if r == nil {
 			continue
 		}
@@ -193,7 +193,7 @@ func (s *Store) fitness(regions []topology.RegionID) fitness {
 		f.Well = min(time.Since(heard), time.Since(s.raft.StallOver()))
 	}
 	for i, id := range regions {
-		if r := s.Replica(id); r != nil && r.Running() {
+		if r := s.replicas.get(id); r != nil && r.Running() {
 			f.Applied[i] = r.Applied()
 		}
 	}

@@ -1,17 +1,9 @@
 package store
 
 import (
-	"maps"
-
 	"neokv.dev/neokv/internal/keys"
-	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/topology"
 )
-
-// Replicas returns the store's replicas, for tests to inspect.
-func (s *Store) Replicas() map[topology.RegionID]*region.Replica {
-	return maps.Clone(*s.replicas.Load())
-}
 
 // Records returns the region states of the replicas of which the store has records, for tests to inspect.
 func (s *Store) Records() (map[topology.RegionID]keys.RegionState, error) {

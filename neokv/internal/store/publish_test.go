@@ -5,19 +5,15 @@ import (
 	"time"
 
 	"neokv.dev/neokv/internal/meta"
-	"neokv.dev/neokv/internal/region"
-	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
 )
 
 // TestReadersMissNoTable publishes tables beside readers that take no lock. Each table is published when all readers
 // have seen the one before and wait, or are about to wait, for the next. So a reader that misses one waits for good.
 func TestReadersMissNoTable(t *testing.T) {
-	s := &Store{core: core{o: Options{ID: 1}}, current: meta.Initial("cluster", settings.Default().Cluster)}
+	s := newStore(Options{ID: 1})
+	s.current = meta.Initial("cluster", settings.Default().Cluster)
 	s.current.Version = 1
-	s.replicas.Store(new(map[topology.RegionID]*region.Replica))
-	changed := make(chan struct{})
-	s.changed.Store(&changed)
 	const tables, readers = 5000, 4
 	seen := make(chan uint64, readers)
 	for range readers {

@@ -3,7 +3,6 @@ package store
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -82,19 +81,16 @@ func (s *Store) checkLogs(all []ownedRegion) error {
 // startReplicas starts the replicas that have records and do not run. They are all known before the first one runs, so
 // that no slot table lacks a child whose parent it has.
 func (s *Store) startReplicas(all []ownedRegion) error {
-	s.replicaMu.Lock()
-	next := maps.Clone(*s.replicas.Load())
 	var fresh []int
-	for i := range all {
-		if next[all[i].id] == nil {
-			next[all[i].id] = s.newReplica(&all[i])
-			fresh = append(fresh, i)
+	next := s.replicas.change(func(next Replicas) bool {
+		for i := range all {
+			if next[all[i].id] == nil {
+				next[all[i].id] = s.newReplica(&all[i])
+				fresh = append(fresh, i)
+			}
 		}
-	}
-	if len(fresh) > 0 {
-		s.replicas.Store(&next)
-	}
-	s.replicaMu.Unlock()
+		return len(fresh) > 0
+	})
 	if len(fresh) == 0 {
 		return nil
 	}
@@ -187,7 +183,7 @@ func (s *Store) tendReplicas() error {
 	if err := s.retireLeft(); err != nil {
 		return err
 	}
-	for id, r := range *s.replicas.Load() {
+	for id, r := range s.replicas.all() {
 		if r.Bounds().Phase == keys.Absorbed {
 			s.remove(id, r)
 		}
@@ -207,7 +203,7 @@ func (s *Store) retireLeft() error {
 	s.mu.Lock()
 	m := s.current
 	s.mu.Unlock()
-	for id, r := range *s.replicas.Load() {
+	for id, r := range s.replicas.all() {
 		b := r.Bounds()
 		if b.Phase != keys.Frozen || !gone(m, id, b) {
 			continue
@@ -253,7 +249,7 @@ func gone(m *meta.Map, id topology.RegionID, b *region.Bounds) bool {
 // past reports whether the left region's replica here is past the change in which it takes over a region that leaves.
 // If it is not, its log has the merge yet, which ends the replica of that one.
 func (s *Store) past(leaving keys.RegionChange) (bool, error) {
-	left := s.Replica(leaving.Other)
+	left := s.replicas.get(leaving.Other)
 	if left == nil {
 		was, err := region.PhaseOf(s.engine, leaving.Other)
 		return was == keys.Absorbed, err
@@ -267,11 +263,10 @@ func (s *Store) past(leaving keys.RegionChange) (bool, error) {
 // remove ends a replica whose region was absorbed. Its log goes in the background: Raft may take long to let go
 // of a replica that sends a snapshot, and children of splits must not wait for that to start.
 func (s *Store) remove(id topology.RegionID, r *region.Replica) {
-	s.replicaMu.Lock()
-	next := maps.Clone(*s.replicas.Load())
-	delete(next, id)
-	s.replicas.Store(&next)
-	s.replicaMu.Unlock()
+	s.replicas.change(func(next Replicas) bool {
+		delete(next, id)
+		return true
+	})
 	s.publish()
 	s.wg.Go(func() {
 		if err := s.removeReplica(id, r); err != nil && s.failed() == nil {
@@ -325,7 +320,7 @@ func (s *Store) join() error {
 	s.mu.Lock()
 	m := s.current
 	s.mu.Unlock()
-	replicas := *s.replicas.Load()
+	replicas := s.replicas.all()
 	var missing []*topology.Region
 	for i := range m.Regions {
 		r := &m.Regions[i]
@@ -503,7 +498,7 @@ func (x beside) Absorb(right topology.RegionID, f func() error) error {
 		defer x.s.ranges.mu.Unlock()
 		return f()
 	}
-	if r := x.s.Replica(right); r != nil {
+	if r := x.s.replicas.get(right); r != nil {
 		return r.Absorbed(region.ByEntry, locked)
 	}
 	return locked()
@@ -537,7 +532,7 @@ func (x beside) Cover(by topology.RegionID, slots topology.SlotRange, install fu
 			continue
 		}
 		ended = append(ended, o.id)
-		if r := s.Replica(o.id); r != nil {
+		if r := s.replicas.get(o.id); r != nil {
 			inner := end
 			end = func() error { return r.Absorbed(region.ByEntry, inner) }
 		}

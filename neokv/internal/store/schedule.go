@@ -61,7 +61,7 @@ func (s *Store) measure(leads []meta.Lead, now time.Time) (loads []meta.LedLoad)
 	policy := schedule.PolicyOf(&s.o.Settings)
 	meters := make(map[topology.RegionID]*meter)
 	for _, l := range leads {
-		r := s.Replica(l.Region)
+		r := s.replicas.get(l.Region)
 		if r == nil {
 			continue
 		}
@@ -201,7 +201,7 @@ func (s *Store) carryOut() {
 		case <-s.ctx.Done():
 			return
 		case o := <-s.orders:
-			r := s.Replica(o.Region)
+			r := s.replicas.get(o.Region)
 			if r == nil || r.Bounds().Version != o.Version || s.failed() != nil {
 				continue
 			}
@@ -227,7 +227,7 @@ func (s *Store) obey(r *region.Replica, o schedule.Order) error {
 	if right.ID != o.Right || right.Version != o.RightVersion {
 		return nil // the order is stale
 	}
-	if x := s.Replica(right.ID); x == nil || time.Since(x.Thawed()) < heldRest {
+	if x := s.replicas.get(right.ID); x == nil || time.Since(x.Thawed()) < heldRest {
 		return nil // it comes again
 	}
 	_, err = s.Merge(ctx, o.Region, o.Reason, new(time.Duration))

@@ -155,7 +155,7 @@ func (s *Store) refuseWrites() {
 	away := true
 	for i := range t.Regions {
 		r := &t.Regions[i]
-		replica := s.Replica(r.ID)
+		replica := s.replicas.get(r.ID)
 		if replica == nil {
 			continue
 		}

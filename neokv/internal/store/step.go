@@ -170,7 +170,7 @@ func (s *Store) take(caller context.Context, d *driven, x step) error {
 	case stepAllFrozen:
 		return s.allFrozen(ctx, d)
 	case stepMerge:
-		mine := s.Replica(d.other.ID)
+		mine := s.replicas.get(d.other.ID)
 		if mine == nil {
 			return fmt.Errorf("region %d: no replica on store %d", d.other.ID, s.o.ID)
 		}
@@ -210,7 +210,7 @@ func (s *Store) take(caller context.Context, d *driven, x step) error {
 
 // allFrozen waits until every store has applied and synced that the right region is frozen.
 func (s *Store) allFrozen(ctx context.Context, d *driven) error {
-	if mine := s.Replica(d.other.ID); s.o.Mistakes.EarlyMerge && mine != nil {
+	if mine := s.replicas.get(d.other.ID); s.o.Mistakes.EarlyMerge && mine != nil {
 		if !retry(ctx, changePause, func() bool { return mine.Bounds().Phase == keys.Frozen }) {
 			return ctx.Err()
 		}

@@ -122,7 +122,7 @@ func crashAt(t *testing.T, change string, at step, regions int) {
 		c.until("end of the change on all stores", func() bool {
 			for _, s := range c.stores {
 				t := s.Table()
-				if t == nil || len(t.Regions) != regions || len(*s.replicas.Load()) != regions {
+				if t == nil || len(t.Regions) != regions || len(s.replicas.all()) != regions {
 					return false
 				}
 				for _, e := range t.Regions {

@@ -6,6 +6,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"path/filepath"
 	"runtime"
@@ -17,7 +18,6 @@ import (
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/janitor"
-	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/lua"
 	"neokv.dev/neokv/internal/meta"
 	"neokv.dev/neokv/internal/multiraft"
@@ -119,15 +119,14 @@ type Store struct {
 
 	metaLeader atomic.Uint64 // the store that leads meta as this store's replica of meta knows, 0 if it knows none
 
-	replicas  atomic.Pointer[map[topology.RegionID]*region.Replica] // replaced whole; readers take no lock
-	replicaMu sync.Mutex                                            // held to replace them
-	ranges    ranges
-	left      atomic.Bool   // the store may hold data of slots that belong to none of its replicas
-	drivers   drivers       // see change.go
-	syncing   chan struct{} // capacity 1: held while sync is at work
-	orders    chan schedule.Order
-	sampler   *schedule.SlotSampler // nil if no region is split for its load
-	measured  measured
+	replicas replicaSet
+	ranges   ranges
+	left     atomic.Bool   // the store may hold data of slots that belong to none of its replicas
+	drivers  drivers       // see change.go
+	syncing  chan struct{} // capacity 1: held while sync is at work
+	orders   chan schedule.Order
+	sampler  *schedule.SlotSampler // nil if no region is split for its load
+	measured measured
 	// Of the goroutine that sends heartbeats, while this store leads meta: see schedule.go.
 	planner     schedule.Planner
 	plannedAt   time.Time
@@ -172,31 +171,38 @@ func Places(dir, walDir string) disk.Places {
 	return p
 }
 
-// Open opens the store's folder and starts its replicas.
-func Open(o Options) (s *Store, err error) {
-	s = &Store{
+// newStore returns a store whose parts know each other, and of which nothing runs yet.
+func newStore(o Options) *Store {
+	s := &Store{
 		core:    core{o: o, reporting: newBell(), tending: newBell()},
 		current: new(meta.Map), statuses: make(map[topology.StoreID]meta.Status),
 		leads: make(map[topology.RegionID]meta.Lead), metaStore: 1,
 		heard: time.Now(), born: make(map[topology.RegionID]topology.Region),
 		orders: make(chan schedule.Order, 1), syncing: make(chan struct{}, 1),
 		scriptTurn: make(chan struct{}, max(1, runtime.NumCPU()/2)),
-		counters:   regionCounters{disk: o.FS.Stats(), regions: make(map[topology.RegionID]*region.Counters)},
+		counters:   regionCounters{regions: make(map[topology.RegionID]*region.Counters)},
 	}
 	s.records = records{&s.core}
 	if o.Settings.Region.SplitLoad > 0 {
 		s.sampler = new(schedule.SlotSampler)
 	}
-	s.replicas.Store(&map[topology.RegionID]*region.Replica{})
+	s.replicas.now.Store(&Replicas{})
 	changed := make(chan struct{})
 	s.changed.Store(&changed)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.openLanes()
+	return s
+}
+
+// Open opens the store's folder and starts its replicas.
+func Open(o Options) (s *Store, err error) {
+	s = newStore(o)
+	s.counters.disk = o.FS.Stats()
 	s.raft = multiraft.New(multiraft.Options{
 		Store: o.ID, FS: o.FS, Dir: o.FS.PathJoin(o.Dir, raftDir), Knobs: o.Settings.Raft,
 		Sync: o.Settings.Engine.WALSync == "always", Applied: s.records.applied, Failed: o.FS.Failed, Fence: o.FS.Fence,
 		LeaderChanged: s.leaderChanged, Mistakes: o.Mistakes.Log,
 	})
-	s.openLanes()
 	// The endpoint and the fence come first: from here on the disk may fail at any moment, and they then cut the store
 	// off.
 	s.endpoint = o.Network.NewEndpoint(transport.Options{
@@ -204,7 +210,7 @@ func Open(o Options) (s *Store, err error) {
 		Tick: o.Settings.Raft.RTT, ElectionTicks: o.Settings.Raft.ElectionTicks,
 		HeartbeatTicks: multiraft.HeartbeatTicks(o.Settings.Raft),
 		Stalled:        s.raft.Stalled,
-		Revoke:         s.revoke, Forwarded: s.forwarded, Handle: s.handle, Drops: s.drops, Mistakes: o.Mistakes.Transport,
+		Revoke:         s.replicas.revoke, Forwarded: s.replicas.forwarded, Handle: s.handle, Drops: s.drops, Mistakes: o.Mistakes.Transport,
 	})
 	o.FS.OnFence(s.fenced)
 	defer func() {
@@ -290,7 +296,7 @@ func Open(o Options) (s *Store, err error) {
 	}
 	s.janitor = janitor.Start(s.ctx, janitor.Options{
 		Knobs: o.Settings.Redis, Engine: s.engine, Rand: forJanitor, Failed: o.FS.Failed, Fence: o.FS.Fence,
-		Replicas: func() map[topology.RegionID]*region.Replica { return *s.replicas.Load() },
+		Replicas: func() map[topology.RegionID]*region.Replica { return s.replicas.all() },
 		Mistakes: o.Mistakes.Janitor,
 	})
 	return s, nil
@@ -407,7 +413,7 @@ func (s *Store) hasLeader(id topology.RegionID) bool {
 // stand makes the store's replica of a region stand for election, when the store starts with the whole cluster.
 func (s *Store) stand(id topology.RegionID) {
 	replica := topology.ReplicaID(s.o.ID) // of meta
-	if r := s.Replica(id); r != nil {
+	if r := s.replicas.get(id); r != nil {
 		_, replica = r.Region()
 	} else if id != topology.MetaRegion {
 		return
@@ -444,7 +450,7 @@ func (s *Store) bridgeStalls() {
 			}
 		}
 		var voters []topology.ReplicaID
-		for _, replica := range *s.replicas.Load() {
+		for _, replica := range s.replicas.all() {
 			r, self := replica.Region()
 			voters = voters[:0]
 			for _, p := range r.Peers {
@@ -464,7 +470,7 @@ func (s *Store) bridgeStalls() {
 // before.
 func (s *Store) Close() error {
 	s.leave()
-	replicas := *s.replicas.Load()
+	replicas := s.replicas.all()
 	for _, r := range replicas {
 		r.Stop()
 	}
@@ -490,18 +496,10 @@ func (s *Store) Close() error {
 func (s *Store) ID() topology.StoreID { return s.o.ID }
 
 // Replica returns the store's replica of a region, nil if it has none. It takes no lock.
-func (s *Store) Replica(id topology.RegionID) *region.Replica { return (*s.replicas.Load())[id] }
+func (s *Store) Replica(id topology.RegionID) *region.Replica { return s.replicas.get(id) }
 
-// Regions returns the regions of which the store has a replica, as it has applied them, in no order.
-func (s *Store) Regions() (all []topology.Region) {
-	for _, r := range *s.replicas.Load() {
-		if r.Bounds().Phase != keys.Absorbed {
-			region, _ := r.Region()
-			all = append(all, region)
-		}
-	}
-	return all
-}
+// Replicas returns the store's replicas, as of now, in a map of the caller's own.
+func (s *Store) Replicas() Replicas { return maps.Clone(s.replicas.all()) }
 
 // Table returns the present slot table, nil before there is one. It takes no lock.
 func (s *Store) Table() *route.Table { return s.table.Load() }
@@ -536,7 +534,7 @@ func (s *Store) AwaitReplicas(ctx context.Context) error {
 			if r.Leader != s.o.ID {
 				continue
 			}
-			if replica := s.Replica(r.ID); replica != nil {
+			if replica := s.replicas.get(r.ID); replica != nil {
 				if err := s.awaitReplicas(ctx, r.ID, replica.Applied()); err != nil {
 					return err
 				}
@@ -567,30 +565,12 @@ func (s *Store) Failed() error { return s.failed() }
 func (s *Store) Engine() *engine.Engine { return s.engine }
 
 // Leads returns the regions that the store serves at this moment, in no order.
-func (s *Store) Leads() (leads []meta.Lead) {
-	for id, r := range *s.replicas.Load() {
-		if _, term, serving := r.Leading(); serving {
-			leads = append(leads, meta.Lead{Region: id, Store: s.o.ID, Term: term})
-		}
-	}
-	return leads
-}
-
-// TimeAhead returns how far the region time of any region is ahead of the store's clock, at most; 0 if none is ahead.
-func (s *Store) TimeAhead() (ahead time.Duration) {
-	now := uint64(time.Now().UnixMilli())
-	for _, r := range *s.replicas.Load() {
-		if t := r.TimeMS(); t > now {
-			ahead = max(ahead, time.Duration(t-now)*time.Millisecond)
-		}
-	}
-	return ahead
-}
+func (s *Store) Leads() []meta.Lead { return s.replicas.all().leads(s.o.ID) }
 
 // Transfer asks Raft to hand the leadership of a region from this store to another. Raft may ignore the request, so the
 // caller checks and asks again.
 func (s *Store) Transfer(id topology.RegionID, to topology.StoreID) error {
-	r := s.Replica(id)
+	r := s.replicas.get(id)
 	if r == nil {
 		return fmt.Errorf("store %d: no replica of region %d", s.o.ID, id)
 	}
@@ -607,7 +587,7 @@ func (s *Store) Transfer(id topology.RegionID, to topology.StoreID) error {
 // leave the store any more, and answers everybody who waits for the store.
 func (s *Store) fenced(cause error) {
 	s.endpoint.Isolate()
-	for _, r := range *s.replicas.Load() {
+	for _, r := range s.replicas.all() {
 		r.Release()
 	}
 	if s.o.OnFail != nil {
@@ -615,21 +595,9 @@ func (s *Store) fenced(cause error) {
 	}
 }
 
-func (s *Store) revoke(id topology.RegionID, term uint64) {
-	if r := s.Replica(id); r != nil {
-		r.Revoke(term)
-	}
-}
-
-func (s *Store) forwarded(id topology.RegionID, entries []multiraft.LogEntry) {
-	if r := s.Replica(id); r != nil {
-		r.Dropped(entries)
-	}
-}
-
 // leaderChanged takes the events of multiraft.Options. It must not block.
 func (s *Store) leaderChanged(i multiraft.Leader) {
-	switch r := s.Replica(i.Region); {
+	switch r := s.replicas.get(i.Region); {
 	case r != nil:
 		r.LeaderChanged(i)
 	case i.Region == topology.MetaRegion:

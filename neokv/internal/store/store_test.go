@@ -242,7 +242,7 @@ func testServes(t *testing.T) {
 	}
 	lease := uint64(0)
 	for _, s := range c.stores {
-		for _, r := range *s.replicas.Load() {
+		for _, r := range s.replicas.all() {
 			lease += r.Counters().LeaseReads.Load()
 		}
 	}
