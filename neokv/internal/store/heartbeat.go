@@ -97,7 +97,7 @@ func (s *Store) nextMember(id topology.StoreID) topology.StoreID {
 // report sends one heartbeat to meta's leader, or takes it itself if this store leads meta.
 func (s *Store) report() {
 	b := meta.Beat{Store: s.o.ID, Host: s.o.Host, Port: s.o.Port, Replica: s.o.ReplicaPort, Leads: s.replicas.all().leads(s.o.ID),
-		Full: s.full.Load()}
+		Full: s.space.full.Load()}
 	b.Loads = s.measure(b.Leads, time.Now())
 	s.mu.Lock()
 	b.MapVersion = s.current.Version
@@ -399,7 +399,7 @@ func (s *Store) makeTable() {
 		known, ok := s.statuses[st.ID]
 		if st.ID == s.o.ID {
 			known, ok = meta.Status{
-				Host: s.o.Host, Port: s.o.Port, Replica: s.o.ReplicaPort, Alive: true, Full: s.full.Load(),
+				Host: s.o.Host, Port: s.o.Port, Replica: s.o.ReplicaPort, Alive: true, Full: s.space.full.Load(),
 			}, true
 		}
 		if ok {

@@ -189,7 +189,7 @@ func (s *Store) fitness(regions []topology.RegionID) fitness {
 	s.mu.Lock()
 	heard, alone := s.heard, s.alone
 	s.mu.Unlock()
-	if !alone && s.failed() == nil && !s.full.Load() {
+	if !alone && s.failed() == nil && !s.space.full.Load() {
 		f.Well = min(time.Since(heard), time.Since(s.raft.StallOver()))
 	}
 	for i, id := range regions {

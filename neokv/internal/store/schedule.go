@@ -112,7 +112,7 @@ func (s *Store) plan(group *meta.Group, now time.Time) {
 	for id, st := range s.statuses {
 		survey.Alive[id] = st.Alive && !st.Full
 	}
-	survey.Alive[s.o.ID] = !s.full.Load()
+	survey.Alive[s.o.ID] = !s.space.full.Load()
 	s.mu.Unlock()
 	if !survey.Policy.On() || now.Sub(s.plannedAt) < Heartbeat {
 		return

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"neokv.dev/neokv/internal/multiraft"
@@ -40,6 +41,13 @@ const (
 	keptOfSmall = 32 << 20
 )
 
+// space knows whether the store is full. Its methods may run concurrently, but for look, which the goroutine of
+// watchSpace calls.
+type space struct {
+	*core
+	full atomic.Bool
+}
+
 // watchSpace looks at the disk until the store closes.
 func (s *Store) watchSpace() {
 	tick := time.NewTicker(spaceEvery)
@@ -59,22 +67,29 @@ func (s *Store) watchSpace() {
 	}
 }
 
-// lookAtSpace finds out whether the store is full, and returns how much it may write until it is called again. Once the
-// store is full, it needs a quarter more than it keeps to be well.
-func (s *Store) lookAtSpace() (write int64) {
-	full := false
-	write = math.MaxInt32
-	for _, r := range s.rooms() {
-		full = full || r.free < r.kept || s.full.Load() && r.free < r.kept+r.kept/4
-		if !r.files {
-			write = min(write, max((r.free-r.kept)/spareShare, leastWritten))
-		}
-	}
-	if s.full.Swap(full) != full {
+// lookAtSpace looks at the disk, and tells what has changed. It returns how much the store may write until it is called
+// again.
+func (s *Store) lookAtSpace() int64 {
+	write, changed := s.space.look()
+	if changed {
 		s.publish()
 		s.reporting.ring()
 	}
 	return write
+}
+
+// look finds out whether the store is full, and whether that has changed. It returns how much the store may write until
+// look is called again. Once the store is full, it needs a quarter more than it keeps to be well.
+func (x *space) look() (write int64, changed bool) {
+	full := false
+	write = math.MaxInt32
+	for _, r := range x.rooms() {
+		full = full || r.free < r.kept || x.full.Load() && r.free < r.kept+r.kept/4
+		if !r.files {
+			write = min(write, max((r.free-r.kept)/spareShare, leastWritten))
+		}
+	}
+	return write, x.full.Swap(full) != full
 }
 
 // room is what a store may use up on a disk.
@@ -85,27 +100,27 @@ type room struct {
 }
 
 // rooms returns what is known of the room on the store's disks, that for data and that for its log.
-func (s *Store) rooms() (all []room) {
-	k := &s.o.Settings.Engine
+func (x *space) rooms() (all []room) {
+	k := &x.o.Settings.Engine
 	if k.DiskReserve == 0 {
 		return nil
 	}
-	for _, dir := range []string{s.o.Dir, s.o.WALDir} {
+	for _, dir := range []string{x.o.Dir, x.o.WALDir} {
 		if dir == "" {
 			continue
 		}
-		if free, total, ok := s.o.FS.Free(dir); ok {
+		if free, total, ok := x.o.FS.Free(dir); ok {
 			r := room{free: free, kept: Reserve(k, total)}
-			if dir == s.o.Dir && free < 4*(r.kept+int64(k.MemtableSize)) { // else it is not worth asking
-				r.flush = s.engine.Unflushed()
+			if dir == x.o.Dir && free < 4*(r.kept+int64(k.MemtableSize)) { // else it is not worth asking
+				r.flush = x.engine.Unflushed()
 				if total < math.MaxInt64 {
-					r.flush *= int64(s.o.Settings.Cluster.Stores) // which mostly share the disk, and write equally much
+					r.flush *= int64(x.o.Settings.Cluster.Stores) // which mostly share the disk, and write equally much
 				}
 				r.kept += r.flush
 			}
 			all = append(all, r)
 		}
-		if free, total, ok := s.o.FS.FreeFiles(dir); ok {
+		if free, total, ok := x.o.FS.FreeFiles(dir); ok {
 			all = append(all, room{free: free, kept: min(keptFiles, total/8), files: true})
 		}
 	}
@@ -117,12 +132,12 @@ func Reserve(k *settings.EngineKnobs, total int64) int64 {
 	return min(int64(k.DiskReserve), max(total/8, min(keptOfSmall, total/3>>20<<20)))
 }
 
-// Full returns why the store takes no more writes, "" while it does.
-func (s *Store) Full() string {
-	if !s.full.Load() {
+// why returns why the store takes no more writes, "" while it does.
+func (x *space) why() string {
+	if !x.full.Load() {
 		return ""
 	}
-	rooms := s.rooms()
+	rooms := x.rooms()
 	if len(rooms) == 0 {
 		return "its disk does not say how much space it has left"
 	}
@@ -163,7 +178,7 @@ func (s *Store) refuseWrites() {
 		switch {
 		case full && !enough:
 			replica.Refuse(region.ErrNoSpace)
-		case s.full.Load():
+		case s.space.full.Load():
 			replica.Refuse(region.ErrNotLeader) // soon it is true
 			if r.Leader == s.o.ID && away {
 				// One at a time, and no other one if it fails: the next look tries another heir.
@@ -184,7 +199,7 @@ func (s *Store) takers(t *route.Table, r *route.LedRegion) (heirs []topology.Sto
 	for _, p := range r.Peers {
 		st := t.Store(p.Store)
 		switch {
-		case p.Store == s.o.ID && s.full.Load(), st != nil && p.Store != s.o.ID && st.Full:
+		case p.Store == s.o.ID && s.space.full.Load(), st != nil && p.Store != s.o.ID && st.Full:
 			full = true
 		case p.Store == s.o.ID:
 			takers++
@@ -202,7 +217,7 @@ func (s *Store) drops(m *multiraft.Message) bool {
 	if m.Type == multiraft.InstallSnapshot && !s.running(topology.RegionID(m.ShardID)) {
 		return true // the Raft library ends the process if a snapshot comes for a replica that has never run here
 	}
-	if !s.full.Load() || topology.RegionID(m.ShardID) == topology.MetaRegion {
+	if !s.space.full.Load() || topology.RegionID(m.ShardID) == topology.MetaRegion {
 		return false
 	}
 	if m.Type == multiraft.InstallSnapshot {

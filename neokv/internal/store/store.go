@@ -152,8 +152,8 @@ type Store struct {
 	alone     bool                                  // the last report got no answer
 	heard     time.Time                             // since when reports get answers
 
-	full   atomic.Bool // see space.go
-	handed int         // of watchSpace: counts hand-overs that have failed
+	space  space
+	handed int // of watchSpace: counts hand-overs that have failed
 }
 
 // engineDir and raftDir are the folders of the engine and of the Raft library within the store's folder.
@@ -183,6 +183,7 @@ func newStore(o Options) *Store {
 		counters:   regionCounters{regions: make(map[topology.RegionID]*region.Counters)},
 	}
 	s.records = records{&s.core}
+	s.space.core = &s.core
 	if o.Settings.Region.SplitLoad > 0 {
 		s.sampler = new(schedule.SlotSampler)
 	}
@@ -560,6 +561,9 @@ func (s *Store) awaitReplicas(ctx context.Context, id topology.RegionID, index u
 
 // Failed returns why the store has failed, nil while it has not.
 func (s *Store) Failed() error { return s.failed() }
+
+// Full returns why the store takes no more writes, "" while it does.
+func (s *Store) Full() string { return s.space.why() }
 
 // Engine returns the store's engine, for tests to inspect.
 func (s *Store) Engine() *engine.Engine { return s.engine }
