@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"neokv.dev/neokv/internal/keys"
-	"neokv.dev/neokv/internal/meta"
 	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/route"
@@ -149,7 +148,7 @@ func (s *Store) Split(ctx context.Context, id topology.RegionID, at topology.Slo
 	}
 	child = topology.Region{Slots: topology.SlotRange{First: at, Last: desc.Slots.Last}}
 	var replica topology.ReplicaID
-	if child.ID, replica, err = s.allocate(ctx, len(desc.Peers)); err != nil {
+	if child.ID, replica, err = s.meta.allocate(ctx, len(desc.Peers)); err != nil {
 		return child, err
 	}
 	child.Peers = s.spread(desc.Peers)
@@ -580,47 +579,4 @@ func (s *Store) callLeaderOnce(ctx context.Context, c changeCall) (done bool, er
 		err = errNotLeading
 	}
 	return a.Done, err
-}
-
-// allocate gets a region id, and the first of n consecutive replica ids, from meta's leader.
-func (s *Store) allocate(ctx context.Context, n int) (topology.RegionID, topology.ReplicaID, error) {
-	ctx, cancel := context.WithTimeout(ctx, stepTime)
-	defer cancel()
-	var a meta.Allocated
-	var err error
-	if !retry(ctx, 10*changePause, func() bool {
-		a = meta.Allocated{}
-		if at := s.metaStoreNow(); at == s.o.ID {
-			a, err = s.allocateHere(ctx, n)
-		} else {
-			err = s.ask(ctx, at, message{Allocate: n}, &a)
-		}
-		return err == nil && a.Region > 0 && a.Replica > 0
-	}) {
-		err = errors.Join(err, ctx.Err())
-		return 0, 0, notYet{fmt.Errorf("no ids for a new region from the leader of meta: %w", err)}
-	}
-	return a.Region, a.Replica, nil
-}
-
-// metaStoreNow returns the store that leads meta, as far as this one knows. It is this one only if others follow it.
-func (s *Store) metaStoreNow() topology.StoreID {
-	if l := s.metaLead(); l != 0 && (l != s.o.ID || s.leadsMeta()) {
-		return l
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.metaStore == s.o.ID {
-		s.metaStore = s.nextMember(s.metaStore)
-	}
-	return s.metaStore
-}
-
-// allocateHere is allocate at meta's leader.
-func (s *Store) allocateHere(ctx context.Context, n int) (a meta.Allocated, err error) {
-	group := s.group.Load()
-	if group == nil || !s.leadsMeta() {
-		return a, errNotLeading
-	}
-	return group.Allocate(ctx, 1, n)
 }

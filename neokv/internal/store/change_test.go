@@ -235,7 +235,7 @@ func TestChildBesideACutStore(t *testing.T) {
 			s := c.stores[desc.Peers[0].Store-1] // the child's home, too
 			c.lead(1, s.ID())
 			for _, other := range c.stores {
-				if other != s && other.ID() != s.metaStoreNow() { // meta's leader hands out ids
+				if other != s && other.ID() != s.meta.target() { // meta's leader hands out ids
 					for _, x := range c.stores {
 						c.cut(x.ID(), other.ID())
 					}

@@ -574,7 +574,7 @@ func newAngle(t *testing.T) (c *testStores, leader, other *Store) {
 		c.open(i, true)
 	}
 	c.untilServing()
-	at := c.stores[0].metaStoreNow()
+	at := c.stores[0].meta.target()
 	c.lead(1, at)
 	c.lead(2, at)
 	a, b := 1+at%3, 1+(at+1)%3

@@ -75,25 +75,6 @@ func (s *Store) run() {
 	}
 }
 
-// metaLead returns the store that leads meta as far as this store knows, 0 if it knows none. It is a hint: meta's log
-// decides.
-func (s *Store) metaLead() topology.StoreID {
-	if s.group.Load() == nil {
-		return 0
-	}
-	return topology.StoreID(s.metaLeader.Load())
-}
-
-// leadsMeta reports whether this store leads meta: Raft says so, and others follow.
-func (s *Store) leadsMeta() bool {
-	return s.metaLead() == s.o.ID && s.group.Load().Followed(time.Now())
-}
-
-// nextMember returns the store to ask after id, of those that have a replica of meta.
-func (s *Store) nextMember(id topology.StoreID) topology.StoreID {
-	return 1 + id%topology.StoreID(min(s.o.Settings.Cluster.Stores, meta.MaxReplicas))
-}
-
 // report sends one heartbeat to meta's leader, or takes it itself if this store leads meta.
 func (s *Store) report() {
 	b := meta.Beat{Store: s.o.ID, Host: s.o.Host, Port: s.o.Port, Replica: s.o.ReplicaPort, Leads: s.replicas.all().leads(s.o.ID),
@@ -103,16 +84,16 @@ func (s *Store) report() {
 	b.MapVersion = s.current.Version
 	b.Regions = s.reported()
 	s.mu.Unlock()
-	if s.leadsMeta() {
+	if s.meta.leading() {
 		s.setAlone(false)
 		s.serveMeta(b)
 		return
 	}
-	if group := s.group.Load(); group != nil && s.metaLead() != s.o.ID {
+	if group := s.meta.group.Load(); group != nil && s.meta.leader() != s.o.ID {
 		group.Resign()
 		s.planner, s.boundsSince, s.noted = schedule.Planner{}, nil, nil
 	}
-	target := s.metaStoreNow()
+	target := s.meta.target()
 	for range meta.MaxReplicas {
 		var a heartbeatAnswer
 		err := s.ask(s.ctx, target, message{Beat: &b}, &a)
@@ -125,17 +106,13 @@ func (s *Store) report() {
 		s.setAlone(err != nil)
 		switch {
 		case err == nil && a.View != nil:
-			s.mu.Lock()
-			s.metaStore = target
-			s.mu.Unlock()
+			s.meta.follow(target)
 			s.learn(a.View)
 			return
 		case err == nil && a.Leader != 0 && a.Leader != target && a.Leader != s.o.ID:
 			target = a.Leader
 		default:
-			s.mu.Lock()
-			s.metaStore = s.nextMember(target)
-			s.mu.Unlock()
+			s.meta.follow(s.meta.next(target))
 			return // the next heartbeat asks another store
 		}
 	}
@@ -175,7 +152,7 @@ func (s *Store) setAlone(alone bool) {
 
 // serveMeta takes the heartbeat of meta's leader to itself, and sends the other stores the new view of the cluster.
 func (s *Store) serveMeta(b meta.Beat) {
-	group := s.group.Load()
+	group := s.meta.group.Load()
 	if group.EnsureMap(s.ctx) != nil {
 		return // the next heartbeat tries again
 	}
@@ -263,7 +240,7 @@ func (s *Store) handle(ctx context.Context, from topology.StoreID, request []byt
 		s.takeOrder(*m.Order)
 		return nil, nil
 	case m.Allocate > 0:
-		a, err := s.allocateHere(ctx, min(m.Allocate, maxPeers))
+		a, err := s.meta.allocateHere(ctx, min(m.Allocate, maxPeers))
 		if err != nil {
 			return nil, err
 		}
@@ -273,14 +250,14 @@ func (s *Store) handle(ctx context.Context, from topology.StoreID, request []byt
 	case m.Script != "":
 		return json.Marshal(s.answerScript(m.Script))
 	case m.Beat != nil:
-		a := heartbeatAnswer{Leader: s.metaLead()}
+		a := heartbeatAnswer{Leader: s.meta.leader()}
 		if a.Leader == s.o.ID {
-			told, report, news := s.group.Load().Hear(*m.Beat, time.Now())
+			told, report, news := s.meta.group.Load().Hear(*m.Beat, time.Now())
 			if news || report != nil {
 				s.reporting.ring()
 			}
-			if a.View = &told; !s.leadsMeta() {
-				a = heartbeatAnswer{Leader: s.metaStoreNow()}
+			if a.View = &told; !s.meta.leading() {
+				a = heartbeatAnswer{Leader: s.meta.target()}
 			}
 		}
 		return json.Marshal(a)
@@ -314,7 +291,7 @@ func (s *Store) Replicated(ctx context.Context, id topology.RegionID, index uint
 // running reports whether this store's replica of a region has been started.
 func (s *Store) running(id topology.RegionID) bool {
 	if id == topology.MetaRegion {
-		return s.group.Load() != nil
+		return s.meta.group.Load() != nil
 	}
 	r := s.replicas.get(id)
 	return r != nil && r.Running()

@@ -109,15 +109,13 @@ type Mistakes struct {
 type Store struct {
 	core
 	records records
-	group   atomic.Pointer[meta.Group] // nil if the store has no replica of meta
+	meta    metaMember
 
 	scripts lua.Scripts
 
 	lanes  []*lane
 	heards []*heard // by store, counted from 1
 	bus    BusStats
-
-	metaLeader atomic.Uint64 // the store that leads meta as this store's replica of meta knows, 0 if it knows none
 
 	replicas replicaSet
 	ranges   ranges
@@ -142,15 +140,14 @@ type Store struct {
 
 	publishing atomic.Int64 // calls of publish that the one at work has not served
 
-	mu        sync.Mutex
-	current   *meta.Map                             // the map that the store has adopted last
-	born      map[topology.RegionID]topology.Region // children that do not run here yet
-	newer     *meta.Map                             // a map that has arrived and is not adopted yet
-	statuses  map[topology.StoreID]meta.Status      // as meta's leader said last
-	leads     map[topology.RegionID]meta.Lead       // likewise
-	metaStore topology.StoreID                      // the store that led meta last
-	alone     bool                                  // the last report got no answer
-	heard     time.Time                             // since when reports get answers
+	mu       sync.Mutex
+	current  *meta.Map                             // the map that the store has adopted last
+	born     map[topology.RegionID]topology.Region // children that do not run here yet
+	newer    *meta.Map                             // a map that has arrived and is not adopted yet
+	statuses map[topology.StoreID]meta.Status      // as meta's leader said last
+	leads    map[topology.RegionID]meta.Lead       // likewise
+	alone    bool                                  // the last report got no answer
+	heard    time.Time                             // since when reports get answers
 
 	space  space
 	handed int // of watchSpace: counts hand-overs that have failed
@@ -176,14 +173,14 @@ func newStore(o Options) *Store {
 	s := &Store{
 		core:    core{o: o, reporting: newBell(), tending: newBell()},
 		current: new(meta.Map), statuses: make(map[topology.StoreID]meta.Status),
-		leads: make(map[topology.RegionID]meta.Lead), metaStore: 1,
+		leads: make(map[topology.RegionID]meta.Lead), meta: metaMember{last: 1},
 		heard: time.Now(), born: make(map[topology.RegionID]topology.Region),
 		orders: make(chan schedule.Order, 1), syncing: make(chan struct{}, 1),
 		scriptTurn: make(chan struct{}, max(1, runtime.NumCPU()/2)),
 		counters:   regionCounters{regions: make(map[topology.RegionID]*region.Counters)},
 	}
 	s.records = records{&s.core}
-	s.space.core = &s.core
+	s.meta.core, s.space.core = &s.core, &s.core
 	if o.Settings.Region.SplitLoad > 0 {
 		s.sampler = new(schedule.SlotSampler)
 	}
@@ -274,9 +271,10 @@ func Open(o Options) (s *Store, err error) {
 	if err := s.raft.Start(s.endpoint); err != nil {
 		return s, err
 	}
-	if err := s.startMeta(); err != nil {
+	if err := s.meta.start(); err != nil {
 		return s, err
 	}
+	s.campaignForMeta()
 	if err := s.removeLogs(all); err != nil {
 		return s, err
 	}
@@ -303,28 +301,10 @@ func Open(o Options) (s *Store, err error) {
 	return s, nil
 }
 
-func (s *Store) startMeta() error {
-	if !meta.IsMember(s.o.Settings.Cluster.Stores, s.o.ID) {
-		return nil
-	}
-	members := meta.Members(s.o.Settings.Cluster.Stores)
-	if s.raft.Ran(topology.MetaRegion, topology.ReplicaID(s.o.ID)) {
-		members = nil
-	} else {
-		s.endpoint.Fresh(topology.MetaRegion)
-	}
-	group, err := meta.Start(meta.Options{
-		Store: s.o.ID, Engine: s.engine, Host: s.raft, Knobs: s.o.Settings.Raft,
-		Failed: s.o.FS.Failed, Fence: s.o.FS.Fence, Initial: s.o.Initial,
-		Interval: Heartbeat, Changed: s.reporting.ring,
-	}, members)
-	if err != nil {
-		return err
-	}
-	s.group.Store(group)
-	s.reporting.ring()
-	if !s.o.Booting {
-		return nil
+// campaignForMeta has meta elect the first of its stores when all stores start.
+func (s *Store) campaignForMeta() {
+	if !s.o.Booting || s.meta.group.Load() == nil {
+		return
 	}
 	var voters []topology.StoreID
 	for i := range min(s.o.Settings.Cluster.Stores, meta.MaxReplicas) {
@@ -333,7 +313,6 @@ func (s *Store) startMeta() error {
 	if voters = s.present(voters); voters[0] == s.o.ID {
 		s.wg.Go(func() { s.campaign(topology.MetaRegion, voters, false) })
 	}
-	return nil
 }
 
 // present returns the stores that start now, of those that hold a replica which this store has, too.
@@ -605,7 +584,7 @@ func (s *Store) leaderChanged(i multiraft.Leader) {
 	case r != nil:
 		r.LeaderChanged(i)
 	case i.Region == topology.MetaRegion:
-		s.metaLeader.Store(uint64(i.Leader)) // a member's replica id is its store's number
+		s.meta.known.Store(uint64(i.Leader)) // a member's replica id is its store's number
 		s.reporting.ring()
 	}
 }

@@ -376,12 +376,12 @@ func TestMetaCatchesUp(t *testing.T) {
 		for i := range c.shape.Regions {
 			c.until("leaders", func() bool { return c.leader(topology.RegionID(i+1)) != nil })
 		}
-		c.until("a map", func() bool { return c.stores[0].group.Load().Map().Version > 0 })
-		want := c.stores[0].group.Load().Map()
+		c.until("a map", func() bool { return c.stores[0].meta.group.Load().Map().Version > 0 })
+		want := c.stores[0].meta.group.Load().Map()
 		var leader *Store
 		c.until("leader of meta", func() bool {
 			for _, s := range c.stores[:2] {
-				if s.metaLead() == s.ID() {
+				if s.meta.leader() == s.ID() {
 					leader = s
 				}
 			}
@@ -389,14 +389,14 @@ func TestMetaCatchesUp(t *testing.T) {
 		})
 		for n := 0; n < 60; { // each is an entry, and changes nothing
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			if leader.group.Load().Bootstrap(ctx, meta.Initial("another", c.shape)) == nil {
+			if leader.meta.group.Load().Bootstrap(ctx, meta.Initial("another", c.shape)) == nil {
 				n++
 			}
 			cancel()
 		}
 		c.open(2, false)
 		late := c.stores[2]
-		has := func(s *Store) bool { return reflect.DeepEqual(s.group.Load().Map(), want) }
+		has := func(s *Store) bool { return reflect.DeepEqual(s.meta.group.Load().Map(), want) }
 		c.until("map on the late store", func() bool { return has(late) })
 		if index, received, err := late.raft.Snapshot(topology.MetaRegion, 3); err != nil || !received {
 			t.Errorf("meta's snapshot record on the late store is at %d, received %v, %v; want one that was received", index,

@@ -1,0 +1,117 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"neokv.dev/neokv/internal/meta"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// metaMember is the store as a member of the region that keeps the cluster map, if it is one, and what the store knows
+// of where that region's leader is. All methods may run concurrently.
+type metaMember struct {
+	*core
+	group atomic.Pointer[meta.Group] // nil if the store has no replica of meta
+	known atomic.Uint64              // the store that leads meta as this store's replica of meta knows, 0 if it knows none
+
+	mu   sync.Mutex
+	last topology.StoreID // the store that led meta last
+}
+
+// start starts the store's replica of meta if it is to have one.
+func (x *metaMember) start() error {
+	if !meta.IsMember(x.o.Settings.Cluster.Stores, x.o.ID) {
+		return nil
+	}
+	members := meta.Members(x.o.Settings.Cluster.Stores)
+	if x.raft.Ran(topology.MetaRegion, topology.ReplicaID(x.o.ID)) {
+		members = nil
+	} else {
+		x.endpoint.Fresh(topology.MetaRegion)
+	}
+	group, err := meta.Start(meta.Options{
+		Store: x.o.ID, Engine: x.engine, Host: x.raft, Knobs: x.o.Settings.Raft,
+		Failed: x.o.FS.Failed, Fence: x.o.FS.Fence, Initial: x.o.Initial,
+		Interval: Heartbeat, Changed: x.reporting.ring,
+	}, members)
+	if err != nil {
+		return err
+	}
+	x.group.Store(group)
+	x.reporting.ring()
+	return nil
+}
+
+// leader returns the store that leads meta as far as this store knows, 0 if it knows none. It is a hint: meta's log
+// decides.
+func (x *metaMember) leader() topology.StoreID {
+	if x.group.Load() == nil {
+		return 0
+	}
+	return topology.StoreID(x.known.Load())
+}
+
+// leading reports whether this store leads meta: Raft says so, and others follow.
+func (x *metaMember) leading() bool {
+	return x.leader() == x.o.ID && x.group.Load().Followed(time.Now())
+}
+
+// next returns the store to ask after id, of those that have a replica of meta.
+func (x *metaMember) next(id topology.StoreID) topology.StoreID {
+	return 1 + id%topology.StoreID(min(x.o.Settings.Cluster.Stores, meta.MaxReplicas))
+}
+
+// follow notes the store to which reports go from now on.
+func (x *metaMember) follow(store topology.StoreID) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.last = store
+}
+
+// target returns the store that leads meta, as far as this one knows. It is this one only if others follow it.
+func (x *metaMember) target() topology.StoreID {
+	if l := x.leader(); l != 0 && (l != x.o.ID || x.leading()) {
+		return l
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.last == x.o.ID {
+		x.last = x.next(x.last)
+	}
+	return x.last
+}
+
+// allocate gets a region id, and the first of n consecutive replica ids, from meta's leader.
+func (x *metaMember) allocate(ctx context.Context, n int) (topology.RegionID, topology.ReplicaID, error) {
+	ctx, cancel := context.WithTimeout(ctx, stepTime)
+	defer cancel()
+	var a meta.Allocated
+	var err error
+	if !retry(ctx, 10*changePause, func() bool {
+		a = meta.Allocated{}
+		if at := x.target(); at == x.o.ID {
+			a, err = x.allocateHere(ctx, n)
+		} else {
+			err = x.ask(ctx, at, message{Allocate: n}, &a)
+		}
+		return err == nil && a.Region > 0 && a.Replica > 0
+	}) {
+		err = errors.Join(err, ctx.Err())
+		return 0, 0, notYet{fmt.Errorf("no ids for a new region from the leader of meta: %w", err)}
+	}
+	return a.Region, a.Replica, nil
+}
+
+// allocateHere is allocate at meta's leader.
+func (x *metaMember) allocateHere(ctx context.Context, n int) (a meta.Allocated, err error) {
+	group := x.group.Load()
+	if group == nil || !x.leading() {
+		return a, errNotLeading
+	}
+	return group.Allocate(ctx, 1, n)
+}
