@@ -97,7 +97,7 @@ var errBusy error = notYet{errors.New("another split or merge of the region is u
 // leading returns the store's replica of a region, which must serve, while the store has a slot table.
 func (s *Store) leading(id topology.RegionID) (*region.Replica, error) {
 	r := s.replicas.get(id)
-	if r == nil || s.Table() == nil || r.Bounds().Phase == keys.Absorbed {
+	if r == nil || s.cluster.Table() == nil || r.Bounds().Phase == keys.Absorbed {
 		return nil, errNotLeading
 	}
 	if _, _, serving := r.Leading(); !serving {
@@ -185,7 +185,7 @@ func (s *Store) Split(ctx context.Context, id topology.RegionID, at topology.Slo
 // spread returns a region's replicas with the one in front that is to lead a child: on the store that is the home of
 // the fewest regions, of those that are alive.
 func (s *Store) spread(peers []topology.Peer) []topology.Peer {
-	t := s.Table()
+	t := s.cluster.Table()
 	homes := make(map[topology.StoreID]int)
 	for i := range t.Regions {
 		homes[t.Regions[i].Peers[0].Store]++
@@ -293,7 +293,7 @@ func (s *Store) keepUp(ctx context.Context, r *topology.Region) error {
 
 // neighbour returns a region's right neighbour, if the two can be merged.
 func (s *Store) neighbour(left *topology.Region) (*route.LedRegion, error) {
-	t := s.Table()
+	t := s.cluster.Table()
 	if left.Slots.Last == topology.SlotCount-1 {
 		return nil, fmt.Errorf("region %d has the last slot: there is no region to its right", left.ID)
 	}
@@ -430,7 +430,7 @@ func (s *Store) answerBounds(ctx context.Context, c boundsCall) (b boundsAnswer)
 		b.Log, _ = s.raft.LogEnd(c.Region) // without it, another one stands for election
 	}
 	r := s.replicas.get(c.Region)
-	if r == nil && s.Table() != nil { // else the engine may not be open yet
+	if r == nil && s.cluster.Table() != nil { // else the engine may not be open yet
 		if was, err := region.PhaseOf(s.engine, c.Region); err == nil && was == keys.Absorbed {
 			b.Phase = was
 		}
@@ -563,7 +563,7 @@ func (s *Store) callLeader(ctx context.Context, c changeCall) (done bool, err er
 
 func (s *Store) callLeaderOnce(ctx context.Context, c changeCall) (done bool, err error) {
 	var r *route.LedRegion
-	if t := s.Table(); t != nil {
+	if t := s.cluster.Table(); t != nil {
 		r = t.ByID(c.Region)
 	}
 	switch {

@@ -39,7 +39,7 @@ func alter(s *Store, change func(*route.Table)) {
 	t := s.Table()
 	next := route.NewTable(t.Epoch, t.Stores, t.Regions)
 	change(next)
-	s.table.Store(next)
+	s.cluster.table.Store(next)
 }
 
 // forgetLeader makes the store forget who leads a region.
@@ -157,7 +157,7 @@ func TestMergeOfTheUnknown(t *testing.T) {
 		if _, err := s.neighbour(&desc); !errors.Is(err, ErrAgain) {
 			t.Errorf("a store of which nothing is known: %v; want ErrAgain", err)
 		}
-		s.publish()
+		s.cluster.publish()
 		alter(s, func(t *route.Table) { t.Store(other).Full = true })
 		if _, err := s.neighbour(&desc); err == nil || errors.Is(err, ErrAgain) {
 			t.Errorf("a store without space: %v; want a refusal", err)
@@ -171,7 +171,7 @@ func TestStepsFindTheLeader(t *testing.T) {
 		s, leader := c.leader(1), c.leader(2)
 		call := changeCall{Region: 2, Do: doThaw, Begun: 7}
 		forgetLeader(s, 2)
-		time.AfterFunc(100*time.Millisecond, s.publish)
+		time.AfterFunc(100*time.Millisecond, s.cluster.publish)
 		if done, err := s.callLeader(t.Context(), call); !done || err != nil {
 			t.Errorf("a call to a region whose leader is known later: %v, %v", done, err)
 		}
@@ -258,16 +258,16 @@ func TestChildBesideACutStore(t *testing.T) {
 func TestNoOldMap(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, c *testStores) {
 		s := c.stores[0]
-		older := *s.current
+		older := *s.cluster.current
 		newer := older
 		newer.Version++
-		if err := errors.Join(s.adopt(&newer), s.adopt(&older)); err != nil {
+		if err := errors.Join(s.cluster.adopt(&newer), s.cluster.adopt(&older)); err != nil {
 			t.Fatal(err)
 		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.current != &newer {
-			t.Errorf("the map is of version %d; want %d", s.current.Version, newer.Version)
+		s.cluster.mu.Lock()
+		defer s.cluster.mu.Unlock()
+		if s.cluster.current != &newer {
+			t.Errorf("the map is of version %d; want %d", s.cluster.current.Version, newer.Version)
 		}
 	})
 }
@@ -356,7 +356,7 @@ func TestOutdated(t *testing.T) {
 		at := desc.Slots.First + 100
 		for _, s := range c.stores {
 			if s != parent {
-				s.publishing.Add(1)
+				s.cluster.publishing.Add(1)
 			}
 		}
 		child, err := parent.Split(t.Context(), 1, at, "")
@@ -374,8 +374,8 @@ func TestOutdated(t *testing.T) {
 		}
 		for _, s := range c.stores {
 			if s != parent {
-				s.publishing.Store(0)
-				s.publish()
+				s.cluster.publishing.Store(0)
+				s.cluster.publish()
 			}
 		}
 		if entry, _ := other.Table().Region(at); entry.ID != child.ID || other.Outdated(at, entry) {

@@ -67,7 +67,7 @@ func (s *Store) Compare(ctx context.Context, id topology.RegionID) (region.Compa
 		wg.Go(func() { c.Replicas[i] = s.replicaSum(ctx, p.Store, checksumCall{id, c.Index}) })
 	}
 	wg.Wait()
-	if c.Verdict() == "incomplete" && s.Table().ByID(id) == nil {
+	if c.Verdict() == "incomplete" && s.cluster.Table().ByID(id) == nil {
 		return c, noRegion(id)
 	}
 	return c, ctx.Err()
@@ -80,7 +80,7 @@ func (s *Store) beginComparison(ctx context.Context, c *region.Comparison) ([]to
 	deadline := time.Now().Add(s.o.Settings.Redis.LeaderlessWait)
 	err := errors.New("no leader")
 	for wait := checksumPause; ; wait = min(2*wait, maxChecksumPause) {
-		t := s.Table()
+		t := s.cluster.Table()
 		if t != nil {
 			r := t.ByID(c.Region)
 			if r == nil {

@@ -306,7 +306,7 @@ func TestViewWhileOpening(t *testing.T) {
 	c.untilServing()
 	newer := *c.initial
 	newer.Version += 2
-	if err := c.stores[0].adopt(&newer); err != nil {
+	if err := c.stores[0].cluster.adopt(&newer); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.stores[0].Close(); err != nil {
@@ -330,10 +330,10 @@ func TestViewWhileOpening(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := c.stores[0]
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.newer != nil || s.current.Version != newer.Version {
-		t.Errorf("the store has map %d and %v to adopt; want %d", s.current.Version, s.newer, newer.Version)
+	s.cluster.mu.Lock()
+	defer s.cluster.mu.Unlock()
+	if s.cluster.newer != nil || s.cluster.current.Version != newer.Version {
+		t.Errorf("the store has map %d and %v to adopt; want %d", s.cluster.current.Version, s.cluster.newer, newer.Version)
 	}
 }
 

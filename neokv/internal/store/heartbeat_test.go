@@ -78,12 +78,12 @@ func FuzzCalls(f *testing.F) {
 
 // routes makes a store learn a view, and make a slot table of its map.
 func routes(t *testing.T, s *Store, v *meta.ClusterView) {
-	s.learn(v)
-	if s.newer == nil {
+	s.cluster.learn(v)
+	if s.cluster.newer == nil {
 		return
 	}
-	s.current = s.newer
-	s.publish()
+	s.cluster.current = s.cluster.newer
+	s.cluster.publish()
 	if table := s.Table(); table == nil || len(table.Regions) != len(v.Map.Regions) {
 		t.Errorf("no table of %+v", v.Map)
 	}

@@ -50,7 +50,7 @@ type fitness struct {
 func (s *Store) leadersReturn() {
 	away := make(map[topology.RegionID]*awayRegion)
 	for pause(s.ctx, Heartbeat) {
-		if t := s.Table(); t != nil && s.failed() == nil {
+		if t := s.cluster.Table(); t != nil && s.failed() == nil {
 			s.returnLeaders(t, away)
 		}
 	}
@@ -152,8 +152,8 @@ func (s *Store) handOver(id topology.RegionID, to topology.StoreID) bool {
 	late := time.NewTimer(2 * s.o.Settings.Raft.RTT * time.Duration(s.o.Settings.Raft.ElectionTicks))
 	defer late.Stop()
 	for {
-		changed := s.Changed()
-		r := s.Table().ByID(id)
+		changed := s.cluster.Changed()
+		r := s.cluster.Table().ByID(id)
 		if r == nil {
 			return false // another region has taken it over
 		}
@@ -186,10 +186,8 @@ func (s *Store) askFitness(of topology.StoreID, regions []*awayRegion) (f fitnes
 // fitness answers another store's askFitness.
 func (s *Store) fitness(regions []topology.RegionID) fitness {
 	f := fitness{Applied: make([]uint64, len(regions))}
-	s.mu.Lock()
-	heard, alone := s.heard, s.alone
-	s.mu.Unlock()
-	if !alone && s.failed() == nil && !s.space.full.Load() {
+	heard, ok := s.cluster.well()
+	if ok && s.failed() == nil && !s.space.full.Load() {
 		f.Well = min(time.Since(heard), time.Since(s.raft.StallOver()))
 	}
 	for i, id := range regions {

@@ -12,8 +12,8 @@ import (
 // have seen the one before and wait, or are about to wait, for the next. So a reader that misses one waits for good.
 func TestReadersMissNoTable(t *testing.T) {
 	s := newStore(Options{ID: 1})
-	s.current = meta.Initial("cluster", settings.Default().Cluster)
-	s.current.Version = 1
+	s.cluster.current = meta.Initial("cluster", settings.Default().Cluster)
+	s.cluster.current.Version = 1
 	const tables, readers = 5000, 4
 	seen := make(chan uint64, readers)
 	for range readers {
@@ -34,7 +34,7 @@ func TestReadersMissNoTable(t *testing.T) {
 		}()
 	}
 	for n := range uint64(tables) {
-		s.setAlone(n%2 == 0)
+		s.cluster.setAlone(n%2 == 0)
 		for range readers {
 			select {
 			case epoch := <-seen:

@@ -94,7 +94,7 @@ func (s *Store) startReplicas(all []ownedRegion) error {
 	if len(fresh) == 0 {
 		return nil
 	}
-	s.publish()
+	s.cluster.publish()
 	errs := make([]error, len(fresh))
 	var wg sync.WaitGroup
 	for w := range min(startParallel, len(fresh)) {
@@ -119,10 +119,7 @@ func (s *Store) startReplica(replica *region.Replica, o *ownedRegion) error {
 		s.endpoint.Fresh(o.id)
 		members = o.record.Peers
 	}
-	s.mu.Lock()
-	_, born := s.born[o.id]
-	delete(s.born, o.id) // the table has the replica's own bounds from here on
-	s.mu.Unlock()
+	born := s.cluster.runs(o.id)
 	if born {
 		s.endpoint.Fresh(o.id)
 	}
@@ -145,7 +142,7 @@ func (s *Store) startReplica(replica *region.Replica, o *ownedRegion) error {
 
 // boundsChanged is called by a replica whose bounds have changed. It does not block.
 func (s *Store) boundsChanged(topology.RegionID) {
-	s.publish()
+	s.cluster.publish()
 	s.tending.ring()
 	s.reporting.ring()
 }
@@ -200,9 +197,7 @@ func (s *Store) tendReplicas() error {
 // them may have: a crash took the merge from this store, and the next split narrowed the left region elsewhere before
 // the store had caught up.
 func (s *Store) retireLeft() error {
-	s.mu.Lock()
-	m := s.current
-	s.mu.Unlock()
+	m := s.cluster.adopted()
 	for id, r := range s.replicas.all() {
 		b := r.Bounds()
 		if b.Phase != keys.Frozen || !gone(m, id, b) {
@@ -267,7 +262,7 @@ func (s *Store) remove(id topology.RegionID, r *region.Replica) {
 		delete(next, id)
 		return true
 	})
-	s.publish()
+	s.cluster.publish()
 	s.wg.Go(func() {
 		if err := s.removeReplica(id, r); err != nil && s.failed() == nil {
 			s.o.FS.Fence(fmt.Errorf("region %d: remove its replica: %w", id, err))
@@ -317,9 +312,7 @@ func (s *Store) removeLogs(all []ownedRegion) error {
 // join makes records of replicas that the map gives to this store and that it does not have, where their slots belong
 // to no other replica here.
 func (s *Store) join() error {
-	s.mu.Lock()
-	m := s.current
-	s.mu.Unlock()
+	m := s.cluster.adopted()
 	replicas := s.replicas.all()
 	var missing []*topology.Region
 	for i := range m.Regions {
@@ -484,9 +477,7 @@ func (x beside) Child(b *engine.Batch, child topology.Region) error {
 	if err := x.s.raft.BeginAfter(b, child, peer.Replica, region.ChildIndex, region.ChildTerm); err != nil {
 		return err
 	}
-	x.s.mu.Lock()
-	x.s.born[child.ID] = child // until it runs, the slot table has it from here
-	x.s.mu.Unlock()
+	x.s.cluster.bear(child)
 	return nil
 }
 

@@ -104,16 +104,8 @@ func (s *Store) halve(r *region.Replica) topology.Slot {
 
 // plan gives out orders. It runs on the store that leads meta, once per heartbeat.
 func (s *Store) plan(group *meta.Group, now time.Time) {
-	s.mu.Lock()
-	m := s.current
-	survey := schedule.Survey{
-		Now: now, Policy: schedule.PolicyOf(&s.o.Settings), Alive: make(map[topology.StoreID]bool),
-	}
-	for id, st := range s.statuses {
-		survey.Alive[id] = st.Alive && !st.Full
-	}
-	survey.Alive[s.o.ID] = !s.space.full.Load()
-	s.mu.Unlock()
+	m, alive := s.cluster.alive()
+	survey := schedule.Survey{Now: now, Policy: schedule.PolicyOf(&s.o.Settings), Alive: alive}
 	if !survey.Policy.On() || now.Sub(s.plannedAt) < Heartbeat {
 		return
 	}

@@ -34,7 +34,7 @@ func (s *Store) LogScript(level int, text string) {
 
 // FindScript asks all other stores for a script and keeps it. It returns nil if none has it, as far as they answer.
 func (s *Store) FindScript(sha string) *lua.Script {
-	t := s.Table()
+	t := s.cluster.Table()
 	if t == nil {
 		return nil
 	}

@@ -72,7 +72,7 @@ func (s *Store) watchSpace() {
 func (s *Store) lookAtSpace() int64 {
 	write, changed := s.space.look()
 	if changed {
-		s.publish()
+		s.cluster.publish()
 		s.reporting.ring()
 	}
 	return write
@@ -163,7 +163,7 @@ func (x *space) why() string {
 // refuseWrites lets the regions that this store leads take writes or not, by the space that the stores have, and hands
 // regions over if this one has none.
 func (s *Store) refuseWrites() {
-	t := s.Table()
+	t := s.cluster.Table()
 	if t == nil {
 		return
 	}

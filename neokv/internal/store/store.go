@@ -110,6 +110,7 @@ type Store struct {
 	core
 	records records
 	meta    metaMember
+	cluster clusterMap
 
 	scripts lua.Scripts
 
@@ -135,19 +136,6 @@ type Store struct {
 	popped      redis.PopMemory
 	scriptTurn  chan struct{}    // see region.Options
 	janitor     *janitor.Janitor // nil until Open has started it
-	table       atomic.Pointer[route.Table]
-	changed     atomic.Pointer[chan struct{}] // see Changed; publish replaces it after the table
-
-	publishing atomic.Int64 // calls of publish that the one at work has not served
-
-	mu       sync.Mutex
-	current  *meta.Map                             // the map that the store has adopted last
-	born     map[topology.RegionID]topology.Region // children that do not run here yet
-	newer    *meta.Map                             // a map that has arrived and is not adopted yet
-	statuses map[topology.StoreID]meta.Status      // as meta's leader said last
-	leads    map[topology.RegionID]meta.Lead       // likewise
-	alone    bool                                  // the last report got no answer
-	heard    time.Time                             // since when reports get answers
 
 	space  space
 	handed int // of watchSpace: counts hand-overs that have failed
@@ -171,10 +159,8 @@ func Places(dir, walDir string) disk.Places {
 // newStore returns a store whose parts know each other, and of which nothing runs yet.
 func newStore(o Options) *Store {
 	s := &Store{
-		core:    core{o: o, reporting: newBell(), tending: newBell()},
-		current: new(meta.Map), statuses: make(map[topology.StoreID]meta.Status),
-		leads: make(map[topology.RegionID]meta.Lead), meta: metaMember{last: 1},
-		heard: time.Now(), born: make(map[topology.RegionID]topology.Region),
+		core:   core{o: o, reporting: newBell(), tending: newBell()},
+		meta:   metaMember{last: 1},
 		orders: make(chan schedule.Order, 1), syncing: make(chan struct{}, 1),
 		scriptTurn: make(chan struct{}, max(1, runtime.NumCPU()/2)),
 		counters:   regionCounters{regions: make(map[topology.RegionID]*region.Counters)},
@@ -185,8 +171,7 @@ func newStore(o Options) *Store {
 		s.sampler = new(schedule.SlotSampler)
 	}
 	s.replicas.now.Store(&Replicas{})
-	changed := make(chan struct{})
-	s.changed.Store(&changed)
+	s.cluster.init(&s.core, &s.replicas, &s.space, &s.records)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.openLanes()
 	return s
@@ -247,12 +232,7 @@ func Open(o Options) (s *Store, err error) {
 		return s, err
 	}
 	if cached != nil {
-		s.mu.Lock() // other stores have been sending views since there is an endpoint
-		s.current = cached
-		if s.newer != nil && s.newer.Version <= cached.Version {
-			s.newer = nil
-		}
-		s.mu.Unlock()
+		s.cluster.begin(cached)
 	}
 	all, err := s.records.owned()
 	if err != nil {
@@ -482,11 +462,11 @@ func (s *Store) Replica(id topology.RegionID) *region.Replica { return s.replica
 func (s *Store) Replicas() Replicas { return maps.Clone(s.replicas.all()) }
 
 // Table returns the present slot table, nil before there is one. It takes no lock.
-func (s *Store) Table() *route.Table { return s.table.Load() }
+func (s *Store) Table() *route.Table { return s.cluster.Table() }
 
 // Changed returns a channel that the store closes after it has published a newer table. A caller that gets the channel
 // first and then the table misses no table. The channel may close although the caller already has the newest table.
-func (s *Store) Changed() <-chan struct{} { return *s.changed.Load() }
+func (s *Store) Changed() <-chan struct{} { return s.cluster.Changed() }
 
 // SetActiveExpire switches the background deletion of expired keys on or off. It is on at first. No client sees an
 // expired key in either case.
@@ -505,7 +485,7 @@ const settlePause = 2 * time.Millisecond
 // when AwaitReplicas begins.
 func (s *Store) AwaitReplicas(ctx context.Context) error {
 	return s.whileOpen(ctx, func(ctx context.Context) error {
-		t := s.Table()
+		t := s.cluster.Table()
 		if t == nil {
 			return nil
 		}
@@ -528,7 +508,7 @@ func (s *Store) AwaitReplicas(ctx context.Context) error {
 // merge has ended it, and that waited until all replicas had applied the region's writes.
 func (s *Store) awaitReplicas(ctx context.Context, id topology.RegionID, index uint64) error {
 	for {
-		r := s.Table().ByID(id)
+		r := s.cluster.Table().ByID(id)
 		if r == nil || s.Replicated(ctx, id, index) >= len(r.Peers)-1 {
 			return nil
 		}
@@ -536,6 +516,12 @@ func (s *Store) awaitReplicas(ctx context.Context, id topology.RegionID, index u
 			return fmt.Errorf("region %d: not all replicas have applied %d: %w", id, index, context.Cause(ctx))
 		}
 	}
+}
+
+// Outdated reports whether the store knows more of a slot than an entry of its slot table says, so that no client is to
+// be redirected by it.
+func (s *Store) Outdated(slot topology.Slot, r *route.LedRegion) bool {
+	return s.cluster.outdated(slot, r)
 }
 
 // Failed returns why the store has failed, nil while it has not.
@@ -591,6 +577,6 @@ func (s *Store) leaderChanged(i multiraft.Leader) {
 
 // leadingChanged is called by replicas: see region.Options.Changed.
 func (s *Store) leadingChanged() {
-	s.publish()
+	s.cluster.publish()
 	s.reporting.ring()
 }
