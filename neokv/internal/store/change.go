@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"neokv.dev/neokv/internal/keys"
-	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/topology"
@@ -286,7 +285,7 @@ func (s *Store) keepUp(ctx context.Context, r *topology.Region) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, stepTime)
 	defer cancel()
-	return s.everyStore(ctx, r, !s.o.Mistakes.StubbornMerge, func(b boundsAnswer) bool {
+	return s.progress.everyStore(ctx, r, !s.o.Mistakes.StubbornMerge, func(b boundsAnswer) bool {
 		return b.Version > 0 && b.Applied+maxLag >= mine.Applied() && b.took <= promptly
 	})
 }
@@ -363,7 +362,7 @@ func (s *Store) settleChange(r *region.Replica) {
 // joined yet. The merge may be on its way all the same.
 func (s *Store) absorbed(ctx context.Context, id topology.RegionID, peers []topology.Peer) bool {
 	return slices.ContainsFunc(peers, func(p topology.Peer) bool {
-		b, err := s.boundsOn(ctx, p.Store, boundsCall{Region: id})
+		b, err := s.progress.on(ctx, p.Store, boundsCall{Region: id})
 		return err == nil && b.Phase == keys.Absorbed
 	})
 }
@@ -389,90 +388,6 @@ const (
 type changeAnswer struct {
 	Done       bool `json:"done"`
 	NotLeading bool `json:"notLeading,omitempty"` // another store leads the region, or will
-}
-
-// boundsCall asks for what a store's replica of a region has applied; the answer is a boundsAnswer.
-type boundsCall struct {
-	Region topology.RegionID `json:"region"`
-	Sync   bool              `json:"sync,omitempty"` // the answer waits until all that it says is durable
-}
-
-// boundsAnswer says what a store's replica of a region has applied.
-type boundsAnswer struct {
-	Runs    bool              `json:"runs"`    // it has been started
-	Version uint64            `json:"version"` // 0 if there is no replica that runs, and for meta
-	Phase   keys.RegionPhase  `json:"phase"`
-	Change  keys.RegionChange `json:"change"` // the one that is open
-	Applied uint64            `json:"applied"`
-	Log     multiraft.End     `json:"log"`
-	Synced  bool              `json:"synced,omitempty"` // all this is durable
-
-	took time.Duration // to get the answer
-}
-
-// boundsOn returns what the replica of a region on a store, perhaps this one, has applied.
-func (s *Store) boundsOn(ctx context.Context, on topology.StoreID, c boundsCall) (b boundsAnswer, err error) {
-	begin := time.Now()
-	switch {
-	case c.Sync: // which takes as long as the disk does, also on this store
-		err = s.askLong(ctx, on, message{Bounds: &c}, &b)
-	case on == s.o.ID:
-		return s.answerBounds(ctx, c), nil
-	default:
-		err = s.ask(ctx, on, message{Bounds: &c}, &b)
-	}
-	b.took = time.Since(begin)
-	return b, err
-}
-
-func (s *Store) answerBounds(ctx context.Context, c boundsCall) (b boundsAnswer) {
-	if b.Runs = s.running(c.Region); b.Runs {
-		b.Log, _ = s.raft.LogEnd(c.Region) // without it, another one stands for election
-	}
-	r := s.replicas.get(c.Region)
-	if r == nil && s.cluster.Table() != nil { // else the engine may not be open yet
-		if was, err := region.PhaseOf(s.engine, c.Region); err == nil && was == keys.Absorbed {
-			b.Phase = was
-		}
-	}
-	if r == nil || !b.Runs {
-		return b
-	}
-	b.Applied = r.Applied()
-	x := r.Bounds()
-	b.Version, b.Phase, b.Change = x.Version, x.Phase, x.Change
-	b.Synced = c.Sync && s.sync(ctx) == nil
-	return b
-}
-
-// sync makes all durable that the store has written. A disk that hangs holds one goroutine, and the caller until ctx
-// ends.
-func (s *Store) sync(ctx context.Context) error {
-	select {
-	case s.syncing <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	_, end, ok := s.enter(ctx)
-	if !ok {
-		<-s.syncing
-		return errNotLeading
-	}
-	synced := make(chan error, 1)
-	go func() {
-		defer end()
-		if wait := s.o.FS.LogWait(); wait != nil {
-			wait(true)
-		}
-		synced <- errors.Join(s.engine.Sync(), s.failed())
-		<-s.syncing
-	}()
-	select {
-	case err := <-synced:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // answerChange takes a step of a change for another store.
@@ -511,36 +426,6 @@ func (s *Store) takeStep(ctx context.Context, r *region.Replica, c changeCall) (
 		return s.abort(ctx, r, c.Begun)
 	}
 	return false, fmt.Errorf("region %d: unknown step %q of a change", c.Region, c.Do)
-}
-
-// everyStore waits until the replicas of a region on all of its stores are in a state, and with synced until that is
-// durable there.
-func (s *Store) everyStore(ctx context.Context, r *topology.Region, synced bool, is func(boundsAnswer) bool) error {
-	var mu sync.Mutex
-	var late []topology.StoreID
-	var wg sync.WaitGroup
-	for _, p := range r.Peers {
-		wg.Go(func() {
-			if !retry(ctx, longestPause, func() bool {
-				b, err := s.boundsOn(ctx, p.Store, boundsCall{Region: r.ID})
-				if err == nil && is(b) && synced { // only now, since a sync takes long
-					b, err = s.boundsOn(ctx, p.Store, boundsCall{Region: r.ID, Sync: true})
-				}
-				return err == nil && is(b) && b.Synced == synced
-			}) {
-				mu.Lock()
-				late = append(late, p.Store)
-				mu.Unlock()
-			}
-		})
-	}
-	wg.Wait()
-	if len(late) > 0 {
-		slices.Sort(late)
-		return fmt.Errorf("region %d: the replicas on stores %v are down, behind, or on disks that take long for a sync;"+
-			" a merge waits for all, but not for long", r.ID, late)
-	}
-	return nil
 }
 
 // atLeader has the leader of a region take a step.

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"neokv.dev/neokv/internal/meta"
@@ -180,7 +178,7 @@ func (s *Store) handle(ctx context.Context, from topology.StoreID, request []byt
 	case m.Fit != nil:
 		return json.Marshal(s.fitness(m.Fit))
 	case m.Bounds != nil:
-		return json.Marshal(s.answerBounds(ctx, *m.Bounds))
+		return json.Marshal(s.progress.answer(ctx, *m.Bounds))
 	case m.Change != nil:
 		done, err := s.answerChange(ctx, *m.Change)
 		notLeading := errors.Is(err, errNotLeading)
@@ -189,7 +187,7 @@ func (s *Store) handle(ctx context.Context, from topology.StoreID, request []byt
 		}
 		return json.Marshal(changeAnswer{Done: done, NotLeading: notLeading})
 	case m.Stand != nil:
-		if s.o.Booting && s.running(*m.Stand) && !s.hasLeader(*m.Stand) {
+		if s.o.Booting && s.progress.runs(*m.Stand) && !s.hasLeader(*m.Stand) {
 			s.stand(*m.Stand)
 		}
 		return nil, nil
@@ -220,36 +218,4 @@ func (s *Store) handle(ctx context.Context, from topology.StoreID, request []byt
 		return json.Marshal(a)
 	}
 	return nil, fmt.Errorf("call of store %d: nothing known is asked", from)
-}
-
-// Replicated returns how many stores beside a region's leader have applied the entry at index, 0 if this store knows of
-// no leader. It counts those that answer before ctx ends.
-func (s *Store) Replicated(ctx context.Context, id topology.RegionID, index uint64) int {
-	t := s.cluster.Table()
-	if t == nil || t.ByID(id) == nil || t.ByID(id).Leader == 0 {
-		return 0
-	}
-	var have atomic.Int64
-	var wg sync.WaitGroup
-	for _, p := range t.ByID(id).Peers {
-		if p.Store == t.ByID(id).Leader {
-			continue
-		}
-		wg.Go(func() {
-			if b, err := s.boundsOn(ctx, p.Store, boundsCall{Region: id}); err == nil && b.Applied >= index {
-				have.Add(1)
-			}
-		})
-	}
-	wg.Wait()
-	return int(have.Load())
-}
-
-// running reports whether this store's replica of a region has been started.
-func (s *Store) running(id topology.RegionID) bool {
-	if id == topology.MetaRegion {
-		return s.meta.group.Load() != nil
-	}
-	r := s.replicas.get(id)
-	return r != nil && r.Running()
 }

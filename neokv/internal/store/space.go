@@ -214,7 +214,7 @@ func (s *Store) takers(t *route.Table, r *route.LedRegion) (heirs []topology.Sto
 // drops reports whether a full store drops a message of Raft: one with entries that write, or the begin of a snapshot.
 // Meta's are few and small.
 func (s *Store) drops(m *multiraft.Message) bool {
-	if m.Type == multiraft.InstallSnapshot && !s.running(topology.RegionID(m.ShardID)) {
+	if m.Type == multiraft.InstallSnapshot && !s.progress.runs(topology.RegionID(m.ShardID)) {
 		return true // the Raft library ends the process if a snapshot comes for a replica that has never run here
 	}
 	if !s.space.full.Load() || topology.RegionID(m.ShardID) == topology.MetaRegion {

@@ -183,7 +183,7 @@ func (s *Store) take(caller context.Context, d *driven, x step) error {
 		// A store that is down leaves the merge open: while it has not retired the right region for good, the left one
 		// must not be split there again.
 		desc, _ := d.Region()
-		return s.everyStore(ctx, &desc, !s.o.Mistakes.EarlyEnd, func(b boundsAnswer) bool {
+		return s.progress.everyStore(ctx, &desc, !s.o.Mistakes.EarlyEnd, func(b boundsAnswer) bool {
 			return b.Version >= desc.Version
 		})
 	case stepEnd:
@@ -217,7 +217,7 @@ func (s *Store) allFrozen(ctx context.Context, d *driven) error {
 		return nil
 	}
 	leaving := keys.RegionChange{Kind: keys.Leaving, Other: d.ID(), Begun: d.begun}
-	return s.everyStore(ctx, &d.other, !s.o.Mistakes.UnsyncedFreeze, func(b boundsAnswer) bool {
+	return s.progress.everyStore(ctx, &d.other, !s.o.Mistakes.UnsyncedFreeze, func(b boundsAnswer) bool {
 		return b.Phase == keys.Frozen && b.Change == leaving
 	})
 }

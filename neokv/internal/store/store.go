@@ -108,9 +108,10 @@ type Mistakes struct {
 // Store is a running store.
 type Store struct {
 	core
-	records records
-	meta    metaMember
-	cluster clusterMap
+	records  records
+	meta     metaMember
+	cluster  clusterMap
+	progress progress
 
 	scripts lua.Scripts
 
@@ -120,9 +121,8 @@ type Store struct {
 
 	replicas replicaSet
 	ranges   ranges
-	left     atomic.Bool   // the store may hold data of slots that belong to none of its replicas
-	drivers  drivers       // see change.go
-	syncing  chan struct{} // capacity 1: held while sync is at work
+	left     atomic.Bool // the store may hold data of slots that belong to none of its replicas
+	drivers  drivers     // see change.go
 	orders   chan schedule.Order
 	sampler  *schedule.SlotSampler // nil if no region is split for its load
 	measured measured
@@ -159,9 +159,9 @@ func Places(dir, walDir string) disk.Places {
 // newStore returns a store whose parts know each other, and of which nothing runs yet.
 func newStore(o Options) *Store {
 	s := &Store{
-		core:   core{o: o, reporting: newBell(), tending: newBell()},
-		meta:   metaMember{last: 1},
-		orders: make(chan schedule.Order, 1), syncing: make(chan struct{}, 1),
+		core:       core{o: o, reporting: newBell(), tending: newBell()},
+		meta:       metaMember{last: 1},
+		orders:     make(chan schedule.Order, 1),
 		scriptTurn: make(chan struct{}, max(1, runtime.NumCPU()/2)),
 		counters:   regionCounters{regions: make(map[topology.RegionID]*region.Counters)},
 	}
@@ -171,6 +171,7 @@ func newStore(o Options) *Store {
 		s.sampler = new(schedule.SlotSampler)
 	}
 	s.replicas.now.Store(&Replicas{})
+	s.progress = progress{&s.core, &s.replicas, &s.cluster, &s.meta, make(chan struct{}, 1)}
 	s.cluster.init(&s.core, &s.replicas, &s.space, &s.records)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.openLanes()
@@ -316,7 +317,7 @@ func (s *Store) campaign(id topology.RegionID, voters []topology.StoreID, born b
 		log   multiraft.End
 	}
 	running := make(chan voter, len(voters))
-	running <- voter{s.o.ID, s.answerBounds(ctx, boundsCall{Region: id}).Log}
+	running <- voter{s.o.ID, s.progress.answer(ctx, boundsCall{Region: id}).Log}
 	for _, v := range voters {
 		if v == s.o.ID {
 			continue
@@ -478,51 +479,21 @@ func (s *Store) Settle(ctx context.Context) error { return s.whileOpen(ctx, s.en
 // Flush writes the memtables to tables, and waits until they are written.
 func (s *Store) Flush(ctx context.Context) error { return s.whileOpen(ctx, s.engine.FlushAll) }
 
-// settlePause is how long AwaitReplicas waits before it asks the other stores again.
-const settlePause = 2 * time.Millisecond
-
-// AwaitReplicas waits until all other replicas of the regions that this store leads have applied what it has applied
-// when AwaitReplicas begins.
-func (s *Store) AwaitReplicas(ctx context.Context) error {
-	return s.whileOpen(ctx, func(ctx context.Context) error {
-		t := s.cluster.Table()
-		if t == nil {
-			return nil
-		}
-		for i := range t.Regions {
-			r := &t.Regions[i]
-			if r.Leader != s.o.ID {
-				continue
-			}
-			if replica := s.replicas.get(r.ID); replica != nil {
-				if err := s.awaitReplicas(ctx, r.ID, replica.Applied()); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
-	})
-}
-
-// awaitReplicas waits until all other replicas of a region have applied the entry at index. If the region is no more, a
-// merge has ended it, and that waited until all replicas had applied the region's writes.
-func (s *Store) awaitReplicas(ctx context.Context, id topology.RegionID, index uint64) error {
-	for {
-		r := s.cluster.Table().ByID(id)
-		if r == nil || s.Replicated(ctx, id, index) >= len(r.Peers)-1 {
-			return nil
-		}
-		if !pause(ctx, settlePause) {
-			return fmt.Errorf("region %d: not all replicas have applied %d: %w", id, index, context.Cause(ctx))
-		}
-	}
-}
-
 // Outdated reports whether the store knows more of a slot than an entry of its slot table says, so that no client is to
 // be redirected by it.
 func (s *Store) Outdated(slot topology.Slot, r *route.LedRegion) bool {
 	return s.cluster.outdated(slot, r)
 }
+
+// Replicated returns how many stores beside a region's leader have applied the entry at index, 0 if this store knows of
+// no leader. It counts those that answer before ctx ends.
+func (s *Store) Replicated(ctx context.Context, id topology.RegionID, index uint64) int {
+	return s.progress.replicated(ctx, id, index)
+}
+
+// AwaitReplicas waits until all other replicas of the regions that this store leads have applied what it has applied
+// when AwaitReplicas begins.
+func (s *Store) AwaitReplicas(ctx context.Context) error { return s.whileOpen(ctx, s.progress.await) }
 
 // Failed returns why the store has failed, nil while it has not.
 func (s *Store) Failed() error { return s.failed() }
