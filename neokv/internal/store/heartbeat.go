@@ -187,8 +187,8 @@ func (s *Store) handle(ctx context.Context, from topology.StoreID, request []byt
 		}
 		return json.Marshal(changeAnswer{Done: done, NotLeading: notLeading})
 	case m.Stand != nil:
-		if s.o.Booting && s.progress.runs(*m.Stand) && !s.hasLeader(*m.Stand) {
-			s.stand(*m.Stand)
+		if s.o.Booting && s.progress.runs(*m.Stand) && !s.leadership.hasLeader(*m.Stand) {
+			s.leadership.stand(*m.Stand)
 		}
 		return nil, nil
 	case m.Order != nil:

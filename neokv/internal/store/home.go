@@ -135,37 +135,10 @@ func (s *Store) handBack(home topology.StoreID, regions []*awayRegion) {
 		if time.Since(asked) > Heartbeat {
 			return // the home may have changed since
 		}
-		if !s.handOver(a.id, home) {
+		if !s.leadership.handOver(a.id, home) {
 			a.since = time.Now()
 			s.waitLonger(a)
 			return
-		}
-	}
-}
-
-// handOver hands a region over to another store. It returns when that store leads, or when it has not come to lead in
-// twice the time after which Raft calls a transfer off.
-func (s *Store) handOver(id topology.RegionID, to topology.StoreID) bool {
-	if s.Transfer(id, to) != nil {
-		return false
-	}
-	late := time.NewTimer(2 * s.o.Settings.Raft.RTT * time.Duration(s.o.Settings.Raft.ElectionTicks))
-	defer late.Stop()
-	for {
-		changed := s.cluster.Changed()
-		r := s.cluster.Table().ByID(id)
-		if r == nil {
-			return false // another region has taken it over
-		}
-		if r.Leader == to {
-			return true
-		}
-		select {
-		case <-changed:
-		case <-late.C:
-			return false
-		case <-s.ctx.Done():
-			return false
 		}
 	}
 }

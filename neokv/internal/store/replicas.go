@@ -131,12 +131,12 @@ func (s *Store) startReplica(replica *region.Replica, o *ownedRegion) error {
 		voters = append(voters, p.Store)
 	}
 	if !born {
-		voters = s.present(voters)
+		voters = s.leadership.present(voters)
 	}
 	if voters[0] != s.o.ID || !s.o.Booting && !born {
 		return nil
 	}
-	s.wg.Go(func() { s.campaign(o.id, voters, born) })
+	s.wg.Go(func() { s.leadership.campaign(o.id, voters, born) })
 	return nil
 }
 

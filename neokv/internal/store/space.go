@@ -41,39 +41,48 @@ const (
 	keptOfSmall = 32 << 20
 )
 
-// space knows whether the store is full. Its methods may run concurrently, but for look, which the goroutine of
-// watchSpace calls.
+// space knows whether the store is full. Its methods may run concurrently, but for look, which spaceWatch calls.
 type space struct {
 	*core
 	full atomic.Bool
 }
 
-// watchSpace looks at the disk until the store closes.
-func (s *Store) watchSpace() {
+// spaceWatch is the goroutine that looks at the disk, and acts when the store is full or others are.
+type spaceWatch struct {
+	*core
+	space      *space
+	replicas   *replicaSet
+	cluster    *clusterMap
+	leadership *leadership
+	handed     int // counts hand-overs that have failed; of the goroutine alone
+}
+
+// run looks at the disk until the store closes.
+func (x *spaceWatch) run() {
 	tick := time.NewTicker(spaceEvery)
 	defer tick.Stop()
 	for { // from the beginning: within the first tick clients can write more than the store keeps
 		var written <-chan struct{}
-		if s.failed() == nil {
-			written = s.o.FS.Notice(s.lookAtSpace())
-			s.refuseWrites()
+		if x.failed() == nil {
+			written = x.o.FS.Notice(x.look())
+			x.refuseWrites()
 		}
 		select {
 		case <-tick.C:
 		case <-written:
-		case <-s.ctx.Done():
+		case <-x.ctx.Done():
 			return
 		}
 	}
 }
 
-// lookAtSpace looks at the disk, and tells what has changed. It returns how much the store may write until it is called
+// look looks at the disk, and tells what has changed. It returns how much the store may write until it is called
 // again.
-func (s *Store) lookAtSpace() int64 {
-	write, changed := s.space.look()
+func (x *spaceWatch) look() int64 {
+	write, changed := x.space.look()
 	if changed {
-		s.cluster.publish()
-		s.reporting.ring()
+		x.cluster.publish()
+		x.reporting.ring()
 	}
 	return write
 }
@@ -162,28 +171,28 @@ func (x *space) why() string {
 
 // refuseWrites lets the regions that this store leads take writes or not, by the space that the stores have, and hands
 // regions over if this one has none.
-func (s *Store) refuseWrites() {
-	t := s.cluster.Table()
+func (x *spaceWatch) refuseWrites() {
+	t := x.cluster.Table()
 	if t == nil {
 		return
 	}
 	away := true
 	for i := range t.Regions {
 		r := &t.Regions[i]
-		replica := s.replicas.get(r.ID)
+		replica := x.replicas.get(r.ID)
 		if replica == nil {
 			continue
 		}
-		heirs, enough, full := s.takers(t, r)
+		heirs, enough, full := x.takers(t, r)
 		switch {
 		case full && !enough:
 			replica.Refuse(region.ErrNoSpace)
-		case s.space.full.Load():
+		case x.space.full.Load():
 			replica.Refuse(region.ErrNotLeader) // soon it is true
-			if r.Leader == s.o.ID && away {
+			if r.Leader == x.o.ID && away {
 				// One at a time, and no other one if it fails: the next look tries another heir.
-				if away = s.handOver(r.ID, heirs[(int(r.ID)+s.handed)%len(heirs)]); !away {
-					s.handed++
+				if away = x.leadership.handOver(r.ID, heirs[(int(r.ID)+x.handed)%len(heirs)]); !away {
+					x.handed++
 				}
 			}
 		default:
@@ -194,14 +203,14 @@ func (s *Store) refuseWrites() {
 
 // takers returns the other stores that could lead a region, and whether the stores that take its writes are a majority.
 // full says that some store is full.
-func (s *Store) takers(t *route.Table, r *route.LedRegion) (heirs []topology.StoreID, enough, full bool) {
+func (x *spaceWatch) takers(t *route.Table, r *route.LedRegion) (heirs []topology.StoreID, enough, full bool) {
 	takers := 0
 	for _, p := range r.Peers {
 		st := t.Store(p.Store)
 		switch {
-		case p.Store == s.o.ID && s.space.full.Load(), st != nil && p.Store != s.o.ID && st.Full:
+		case p.Store == x.o.ID && x.space.full.Load(), st != nil && p.Store != x.o.ID && st.Full:
 			full = true
-		case p.Store == s.o.ID:
+		case p.Store == x.o.ID:
 			takers++
 		case st != nil && st.Alive:
 			takers++

@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -108,10 +107,13 @@ type Mistakes struct {
 // Store is a running store.
 type Store struct {
 	core
-	records  records
-	meta     metaMember
-	cluster  clusterMap
-	progress progress
+	records    records
+	meta       metaMember
+	cluster    clusterMap
+	progress   progress
+	space      space
+	watch      spaceWatch
+	leadership leadership
 
 	scripts lua.Scripts
 
@@ -137,8 +139,6 @@ type Store struct {
 	scriptTurn  chan struct{}    // see region.Options
 	janitor     *janitor.Janitor // nil until Open has started it
 
-	space  space
-	handed int // of watchSpace: counts hand-overs that have failed
 }
 
 // engineDir and raftDir are the folders of the engine and of the Raft library within the store's folder.
@@ -172,6 +172,8 @@ func newStore(o Options) *Store {
 	}
 	s.replicas.now.Store(&Replicas{})
 	s.progress = progress{&s.core, &s.replicas, &s.cluster, &s.meta, make(chan struct{}, 1)}
+	s.leadership = leadership{&s.core, &s.replicas, &s.cluster, &s.meta, &s.progress}
+	s.watch = spaceWatch{&s.core, &s.space, &s.replicas, &s.cluster, &s.leadership, 0}
 	s.cluster.init(&s.core, &s.replicas, &s.space, &s.records)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.openLanes()
@@ -185,7 +187,7 @@ func Open(o Options) (s *Store, err error) {
 	s.raft = multiraft.New(multiraft.Options{
 		Store: o.ID, FS: o.FS, Dir: o.FS.PathJoin(o.Dir, raftDir), Knobs: o.Settings.Raft,
 		Sync: o.Settings.Engine.WALSync == "always", Applied: s.records.applied, Failed: o.FS.Failed, Fence: o.FS.Fence,
-		LeaderChanged: s.leaderChanged, Mistakes: o.Mistakes.Log,
+		LeaderChanged: s.leadership.leaderChanged, Mistakes: o.Mistakes.Log,
 	})
 	// The endpoint and the fence come first: from here on the disk may fail at any moment, and they then cut the store
 	// off.
@@ -239,7 +241,7 @@ func Open(o Options) (s *Store, err error) {
 	if err != nil {
 		return s, err
 	}
-	s.lookAtSpace()
+	s.watch.look()
 	s.raft.OpenLog(s.engine)
 	if err := s.checkLogs(all); err != nil {
 		return s, err
@@ -255,7 +257,7 @@ func Open(o Options) (s *Store, err error) {
 	if err := s.meta.start(); err != nil {
 		return s, err
 	}
-	s.campaignForMeta()
+	s.leadership.campaignForMeta()
 	if err := s.removeLogs(all); err != nil {
 		return s, err
 	}
@@ -269,8 +271,8 @@ func Open(o Options) (s *Store, err error) {
 	s.wg.Go(s.run)
 	s.wg.Go(s.tend)
 	s.wg.Go(s.carryOut)
-	s.wg.Go(s.bridgeStalls)
-	s.wg.Go(s.watchSpace)
+	s.wg.Go(s.leadership.bridgeStalls)
+	s.wg.Go(s.watch.run)
 	if o.Settings.Raft.LeaderReturn > 0 {
 		s.wg.Go(s.leadersReturn)
 	}
@@ -280,151 +282,6 @@ func Open(o Options) (s *Store, err error) {
 		Mistakes: o.Mistakes.Janitor,
 	})
 	return s, nil
-}
-
-// campaignForMeta has meta elect the first of its stores when all stores start.
-func (s *Store) campaignForMeta() {
-	if !s.o.Booting || s.meta.group.Load() == nil {
-		return
-	}
-	var voters []topology.StoreID
-	for i := range min(s.o.Settings.Cluster.Stores, meta.MaxReplicas) {
-		voters = append(voters, topology.StoreID(i+1))
-	}
-	if voters = s.present(voters); voters[0] == s.o.ID {
-		s.wg.Go(func() { s.campaign(topology.MetaRegion, voters, false) })
-	}
-}
-
-// present returns the stores that start now, of those that hold a replica which this store has, too.
-func (s *Store) present(stores []topology.StoreID) []topology.StoreID {
-	if s.o.Absent == nil {
-		return stores
-	}
-	return slices.DeleteFunc(stores, s.o.Absent)
-}
-
-// campaign waits until the region's voters run, and then makes a replica stand for election until the region has a
-// leader: this store's or, where another log is newer, that one's, since its store would not vote for this one. For a
-// child of a split, whose logs are alike and for which a client waits, a majority that runs is enough. campaign must
-// repeat its call: a candidate whose requests were lost waits for its next time-out, and a replica ignores the call
-// while it has bootstrap entries to apply. After a while campaign leaves the election to Raft's own time-outs.
-func (s *Store) campaign(id topology.RegionID, voters []topology.StoreID, born bool) {
-	ctx, cancel := context.WithTimeout(s.ctx, 2*time.Second)
-	defer cancel()
-	type voter struct {
-		store topology.StoreID
-		log   multiraft.End
-	}
-	running := make(chan voter, len(voters))
-	running <- voter{s.o.ID, s.progress.answer(ctx, boundsCall{Region: id}).Log}
-	for _, v := range voters {
-		if v == s.o.ID {
-			continue
-		}
-		s.wg.Go(func() { // a voter that does not answer holds the others up no longer than they are needed
-			for wait := changePause / 4; ; wait = min(2*wait, 50*time.Millisecond) {
-				var b boundsAnswer
-				if s.askLong(ctx, v, message{Bounds: &boundsCall{Region: id}}, &b) == nil && b.Runs {
-					running <- voter{v, b.Log}
-					return
-				}
-				if !pause(ctx, wait) {
-					return
-				}
-			}
-		})
-	}
-	enough := len(voters)
-	if born {
-		enough = len(voters)/2 + 1
-	}
-	best := <-running // this store
-	for range enough - 1 {
-		select {
-		case v := <-running:
-			if !born && v.log.Compare(best.log) > 0 {
-				best = v
-			}
-		case <-ctx.Done():
-			return
-		}
-	}
-	for wait := 200 * time.Microsecond; ; wait = min(2*wait, 50*time.Millisecond) {
-		if s.hasLeader(id) {
-			return
-		}
-		if best.store == s.o.ID {
-			s.stand(id)
-		} else {
-			_ = s.ask(ctx, best.store, message{Stand: &id}, nil)
-		}
-		if !pause(ctx, wait) {
-			return
-		}
-	}
-}
-
-// hasLeader reports whether the store's replica of a region knows a leader, or is gone.
-func (s *Store) hasLeader(id topology.RegionID) bool {
-	leader, _, ok, err := s.raft.Leader(id)
-	return err != nil || ok && leader != 0
-}
-
-// stand makes the store's replica of a region stand for election, when the store starts with the whole cluster.
-func (s *Store) stand(id topology.RegionID) {
-	replica := topology.ReplicaID(s.o.ID) // of meta
-	if r := s.replicas.get(id); r != nil {
-		_, replica = r.Region()
-	} else if id != topology.MetaRegion {
-		return
-	}
-	s.endpoint.Campaign(id, replica)
-}
-
-// bridgeStalls keeps leaders leading and followers following while the store's disk takes long for a sync. Raft handles
-// no messages during the sync, but its ticks add up. After the stall these ticks would depose a leader that has lost no
-// follower. They would also make a follower campaign, although its leader's heartbeats wait to be read, or its leader
-// waits for the same disk. bridgeStalls speaks only for replicas that were heard of when the stall began. So Raft still
-// takes a replica for dead that is silent between two stalls, even on a store whose disk is always slow.
-func (s *Store) bridgeStalls() {
-	k := s.o.Settings.Raft
-	heartbeat := time.Duration(multiraft.HeartbeatTicks(k)) * k.RTT
-	election := time.Duration(k.ElectionTicks) * k.RTT
-	tick := time.NewTicker(heartbeat)
-	defer tick.Stop()
-	var last time.Time
-	for {
-		select {
-		case <-s.ctx.Done():
-			return
-		case <-tick.C:
-		}
-		began, ok := s.raft.Stalled()
-		if !ok || time.Since(last) < election/2 {
-			continue
-		}
-		last = time.Now()
-		reassure := func(id topology.RegionID, self topology.ReplicaID, voters []topology.ReplicaID) {
-			if leader, term, ok, err := s.raft.Leader(id); err == nil && ok && leader != 0 {
-				s.endpoint.Reassure(id, self, leader, term, voters, began.Add(-election/2))
-			}
-		}
-		var voters []topology.ReplicaID
-		for _, replica := range s.replicas.all() {
-			r, self := replica.Region()
-			voters = voters[:0]
-			for _, p := range r.Peers {
-				voters = append(voters, p.Replica)
-			}
-			reassure(r.ID, self, voters)
-		}
-		voters = voters[:0]
-		for _, p := range meta.Members(s.o.Settings.Cluster.Stores) {
-			voters = append(voters, p.Replica)
-		}
-		reassure(topology.MetaRegion, topology.ReplicaID(s.o.ID), voters)
-	}
 }
 
 // Close stops the store and returns when all its goroutines have ended. The caller must have cut off its clients
@@ -495,6 +352,12 @@ func (s *Store) Replicated(ctx context.Context, id topology.RegionID, index uint
 // when AwaitReplicas begins.
 func (s *Store) AwaitReplicas(ctx context.Context) error { return s.whileOpen(ctx, s.progress.await) }
 
+// Transfer asks Raft to hand the leadership of a region from this store to another. Raft may ignore the request, so the
+// caller checks and asks again.
+func (s *Store) Transfer(id topology.RegionID, to topology.StoreID) error {
+	return s.leadership.transfer(id, to)
+}
+
 // Failed returns why the store has failed, nil while it has not.
 func (s *Store) Failed() error { return s.failed() }
 
@@ -507,22 +370,6 @@ func (s *Store) Engine() *engine.Engine { return s.engine }
 // Leads returns the regions that the store serves at this moment, in no order.
 func (s *Store) Leads() []meta.Lead { return s.replicas.all().leads(s.o.ID) }
 
-// Transfer asks Raft to hand the leadership of a region from this store to another. Raft may ignore the request, so the
-// caller checks and asks again.
-func (s *Store) Transfer(id topology.RegionID, to topology.StoreID) error {
-	r := s.replicas.get(id)
-	if r == nil {
-		return fmt.Errorf("store %d: no replica of region %d", s.o.ID, id)
-	}
-	desc, _ := r.Region()
-	peer, ok := desc.PeerOn(to)
-	if !ok {
-		return fmt.Errorf("store %d: region %d has no replica on store %d", s.o.ID, id, to)
-	}
-	s.endpoint.Stir(id)
-	return r.Transfer(peer.Replica)
-}
-
 // fenced runs when the store's file system has failed or been killed, before the failing call returns. It lets nothing
 // leave the store any more, and answers everybody who waits for the store.
 func (s *Store) fenced(cause error) {
@@ -532,17 +379,6 @@ func (s *Store) fenced(cause error) {
 	}
 	if s.o.OnFail != nil {
 		s.o.OnFail(fmt.Errorf("store %d: %w", s.o.ID, cause))
-	}
-}
-
-// leaderChanged takes the events of multiraft.Options. It must not block.
-func (s *Store) leaderChanged(i multiraft.Leader) {
-	switch r := s.replicas.get(i.Region); {
-	case r != nil:
-		r.LeaderChanged(i)
-	case i.Region == topology.MetaRegion:
-		s.meta.known.Store(uint64(i.Leader)) // a member's replica id is its store's number
-		s.reporting.ring()
 	}
 }
 
