@@ -176,7 +176,7 @@ func (s *Store) handle(ctx context.Context, from topology.StoreID, request []byt
 		s.cluster.learn(m.View)
 		return nil, nil
 	case m.Fit != nil:
-		return json.Marshal(s.fitness(m.Fit))
+		return json.Marshal(s.homes.fitness(m.Fit))
 	case m.Bounds != nil:
 		return json.Marshal(s.progress.answer(ctx, *m.Bounds))
 	case m.Change != nil:

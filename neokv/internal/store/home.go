@@ -45,56 +45,66 @@ type fitness struct {
 	Applied []uint64      `json:"applied"` // the apply index of the replica of each region that was asked for
 }
 
-// leadersReturn hands regions back to their homes until the store closes. It looks once per heartbeat. It has a
+// homes is the goroutine that hands regions back to their homes. What it remembers of them is its own; fitness may run
+// concurrently.
+type homes struct {
+	*core
+	space      *space
+	replicas   *replicaSet
+	cluster    *clusterMap
+	leadership *leadership
+	away       map[topology.RegionID]*awayRegion
+}
+
+// run hands regions back to their homes until the store closes. It looks once per heartbeat. It has a
 // goroutine of its own, since heartbeats must not wait for a store that does not answer.
-func (s *Store) leadersReturn() {
-	away := make(map[topology.RegionID]*awayRegion)
-	for pause(s.ctx, Heartbeat) {
-		if t := s.cluster.Table(); t != nil && s.failed() == nil {
-			s.returnLeaders(t, away)
+func (x *homes) run() {
+	for pause(x.ctx, Heartbeat) {
+		if t := x.cluster.Table(); t != nil && x.failed() == nil {
+			x.look(t)
 		}
 	}
 }
 
-// returnLeaders notes who leads the regions that have their homes elsewhere, and hands over those of this store that
+// look notes who leads the regions that have their homes elsewhere, and hands over those of this store that
 // are due.
-func (s *Store) returnLeaders(t *route.Table, away map[topology.RegionID]*awayRegion) {
+func (x *homes) look(t *route.Table) {
 	due := make(map[topology.StoreID][]*awayRegion) // by home
 	now := time.Now()
 	for i := range t.Regions {
 		r := &t.Regions[i]
-		home, replica := r.Peers[0].Store, s.replicas.get(r.ID)
-		if home == s.o.ID || replica == nil {
+		home, replica := r.Peers[0].Store, x.replicas.get(r.ID)
+		if home == x.o.ID || replica == nil {
 			continue
 		}
-		if s.pinned(r.ID) {
-			delete(away, r.ID)
+		if x.pinned(r.ID) {
+			delete(x.away, r.ID)
 			continue
 		}
-		a := away[r.ID]
+		a := x.away[r.ID]
 		if a == nil {
-			a = &awayRegion{id: r.ID, wait: s.o.Settings.Raft.LeaderReturn}
-			away[r.ID] = a
+			a = &awayRegion{id: r.ID, wait: x.o.Settings.Raft.LeaderReturn}
+			x.away[r.ID] = a
 		}
-		s.note(a, r.Leader, home, now)
+		x.note(a, r.Leader, home, now)
 		st := t.Store(home)
-		if r.Leader == s.o.ID && now.Sub(a.since) >= a.wait && st != nil && st.Alive {
+		if r.Leader == x.o.ID && now.Sub(a.since) >= a.wait && st != nil && st.Alive {
 			a.applied = replica.Applied()
 			due[home] = append(due[home], a)
 		}
 	}
-	if len(due) == 0 || !pause(s.ctx, s.catchUp()) {
+	if len(due) == 0 || !pause(x.ctx, x.catchUp()) {
 		return
 	}
 	for _, home := range t.Stores { // in order, so that runs with one seed are alike
 		if regions := due[home.ID]; regions != nil {
-			s.handBack(home.ID, regions)
+			x.handBack(home.ID, regions)
 		}
 	}
 }
 
 // note takes the leader of a region as of now, 0 if it has none.
-func (s *Store) note(a *awayRegion, leader, home topology.StoreID, now time.Time) {
+func (x *homes) note(a *awayRegion, leader, home topology.StoreID, now time.Time) {
 	if leader == 0 || leader == a.leader {
 		return
 	}
@@ -102,30 +112,30 @@ func (s *Store) note(a *awayRegion, leader, home topology.StoreID, now time.Time
 	case a.leader == 0 && leader == home:
 		now = time.Time{} // it may have led for long
 	case a.leader == home && now.Sub(a.since) < longestReturn:
-		s.waitLonger(a)
+		x.waitLonger(a)
 	case a.leader == home:
-		a.wait = s.o.Settings.Raft.LeaderReturn
+		a.wait = x.o.Settings.Raft.LeaderReturn
 	}
 	a.leader, a.since = leader, now
 }
 
-func (s *Store) waitLonger(a *awayRegion) {
-	a.wait = max(min(2*a.wait, longestReturn), s.o.Settings.Raft.LeaderReturn)
+func (x *homes) waitLonger(a *awayRegion) {
+	a.wait = max(min(2*a.wait, longestReturn), x.o.Settings.Raft.LeaderReturn)
 }
 
 // handBack hands over the regions for which their home is fit. It stops at the first that does not get there.
-func (s *Store) handBack(home topology.StoreID, regions []*awayRegion) {
+func (x *homes) handBack(home topology.StoreID, regions []*awayRegion) {
 	asked := time.Now()
-	f, err := s.askFitness(home, regions)
+	f, err := x.askFitness(home, regions)
 	if err != nil {
 		return // the next look asks again
 	}
 	for i, a := range regions {
-		if f.Well < a.wait || f.Applied[i] < a.applied || s.pinned(a.id) {
+		if f.Well < a.wait || f.Applied[i] < a.applied || x.pinned(a.id) {
 			continue
 		}
 		// Raft would pass the request on to another leader, which may have the region by a user's wish.
-		r := s.replicas.get(a.id) // nil if another region has taken this one over
+		r := x.replicas.get(a.id) // nil if another region has taken this one over
 		if r == nil {
 			continue
 		}
@@ -135,21 +145,21 @@ func (s *Store) handBack(home topology.StoreID, regions []*awayRegion) {
 		if time.Since(asked) > Heartbeat {
 			return // the home may have changed since
 		}
-		if !s.leadership.handOver(a.id, home) {
+		if !x.leadership.handOver(a.id, home) {
 			a.since = time.Now()
-			s.waitLonger(a)
+			x.waitLonger(a)
 			return
 		}
 	}
 }
 
 // askFitness asks a store how it is, and how far its replicas of some regions are.
-func (s *Store) askFitness(of topology.StoreID, regions []*awayRegion) (f fitness, err error) {
+func (x *homes) askFitness(of topology.StoreID, regions []*awayRegion) (f fitness, err error) {
 	var m message
 	for _, a := range regions {
 		m.Fit = append(m.Fit, a.id)
 	}
-	err = s.ask(s.ctx, of, m, &f)
+	err = x.ask(x.ctx, of, m, &f)
 	if err == nil && len(f.Applied) != len(regions) {
 		err = fmt.Errorf("store %d: %d apply indexes of %d regions", of, len(f.Applied), len(regions))
 	}
@@ -157,14 +167,14 @@ func (s *Store) askFitness(of topology.StoreID, regions []*awayRegion) (f fitnes
 }
 
 // fitness answers another store's askFitness.
-func (s *Store) fitness(regions []topology.RegionID) fitness {
+func (x *homes) fitness(regions []topology.RegionID) fitness {
 	f := fitness{Applied: make([]uint64, len(regions))}
-	heard, ok := s.cluster.well()
-	if ok && s.failed() == nil && !s.space.full.Load() {
-		f.Well = min(time.Since(heard), time.Since(s.raft.StallOver()))
+	heard, ok := x.cluster.well()
+	if ok && x.failed() == nil && !x.space.full.Load() {
+		f.Well = min(time.Since(heard), time.Since(x.raft.StallOver()))
 	}
 	for i, id := range regions {
-		if r := s.replicas.get(id); r != nil && r.Running() {
+		if r := x.replicas.get(id); r != nil && r.Running() {
 			f.Applied[i] = r.Applied()
 		}
 	}
@@ -173,9 +183,9 @@ func (s *Store) fitness(regions []topology.RegionID) fitness {
 
 // catchUp is by how much the replica of a home may be behind the leader's. A follower learns what is committed by a
 // heartbeat at the latest. With a third of an election time-out more than half of it is left for the hand-over.
-func (s *Store) catchUp() time.Duration {
-	return s.o.Settings.Raft.RTT * time.Duration(s.o.Settings.Raft.ElectionTicks) / 3
+func (x *homes) catchUp() time.Duration {
+	return x.o.Settings.Raft.RTT * time.Duration(x.o.Settings.Raft.ElectionTicks) / 3
 }
 
 // pinned reports whether a region stays with the leader that it has.
-func (s *Store) pinned(id topology.RegionID) bool { return s.o.Pinned != nil && s.o.Pinned(id) }
+func (x *homes) pinned(id topology.RegionID) bool { return x.o.Pinned != nil && x.o.Pinned(id) }

@@ -113,6 +113,7 @@ type Store struct {
 	progress   progress
 	space      space
 	watch      spaceWatch
+	homes      homes
 	leadership leadership
 
 	scripts lua.Scripts
@@ -174,6 +175,7 @@ func newStore(o Options) *Store {
 	s.progress = progress{&s.core, &s.replicas, &s.cluster, &s.meta, make(chan struct{}, 1)}
 	s.leadership = leadership{&s.core, &s.replicas, &s.cluster, &s.meta, &s.progress}
 	s.watch = spaceWatch{&s.core, &s.space, &s.replicas, &s.cluster, &s.leadership, 0}
+	s.homes = homes{&s.core, &s.space, &s.replicas, &s.cluster, &s.leadership, make(map[topology.RegionID]*awayRegion)}
 	s.cluster.init(&s.core, &s.replicas, &s.space, &s.records)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.openLanes()
@@ -274,7 +276,7 @@ func Open(o Options) (s *Store, err error) {
 	s.wg.Go(s.leadership.bridgeStalls)
 	s.wg.Go(s.watch.run)
 	if o.Settings.Raft.LeaderReturn > 0 {
-		s.wg.Go(s.leadersReturn)
+		s.wg.Go(s.homes.run)
 	}
 	s.janitor = janitor.Start(s.ctx, janitor.Options{
 		Knobs: o.Settings.Redis, Engine: s.engine, Rand: forJanitor, Failed: o.FS.Failed, Fence: o.FS.Fence,
