@@ -35,12 +35,21 @@ const (
 	laneTime = time.Second
 )
 
-// lane carries messages to another store.
-type lane struct {
-	s  *Store
-	to topology.StoreID
+// bus carries messages from and to the other stores. Its lanes start goroutines as long as they have something to send.
+// All methods may run concurrently. Only open changes lanes and heards.
+type bus struct {
+	*core
+	lanes  []*lane
+	heards []*heard // by store, counted from 1
+	stats  BusStats
+}
 
-	mu      sync.Mutex
+// lane carries messages to another store. A goroutine sends while there is something to send.
+type lane struct {
+	bus *bus
+	to  topology.StoreID
+
+	mu      sync.Mutex // guards what follows
 	batches []*laneBatch
 	bytes   int
 	number  uint64 // of the last batch
@@ -63,23 +72,23 @@ type BusStats struct {
 	Sent, Lost, Late atomic.Int64 // messages; Late of batches that came behind a later one
 }
 
-// Publish sends a message to the clients of all other stores. It does not wait, and keeps neither slice. shard says
-// that it is one of SPUBLISH, for the clients of the store that serves the channel's slot.
-func (s *Store) Publish(shard bool, channel, payload []byte) {
-	if shard && s.o.Settings.Redis.ClusterEnabled {
+// publish sends a message to the clients of all other stores: see Store.Publish.
+func (x *bus) publish(shard bool, channel, payload []byte) {
+	if shard && x.o.Settings.Redis.ClusterEnabled {
 		return
 	}
-	for _, l := range s.lanes {
+	for _, l := range x.lanes {
 		l.put(shard, channel, payload)
 	}
 }
 
-// openLanes makes the lanes to all other stores.
-func (s *Store) openLanes() {
-	for id := topology.StoreID(1); int(id) <= s.o.Settings.Cluster.Stores; id++ {
-		s.heards = append(s.heards, &heard{})
-		if id != s.o.ID {
-			s.lanes = append(s.lanes, &lane{s: s, to: id})
+// open makes the lanes to all other stores.
+func (x *bus) open(c *core) {
+	x.core = c
+	for id := topology.StoreID(1); int(id) <= x.o.Settings.Cluster.Stores; id++ {
+		x.heards = append(x.heards, &heard{})
+		if id != x.o.ID {
+			x.lanes = append(x.lanes, &lane{bus: x, to: id})
 		}
 	}
 }
@@ -89,7 +98,7 @@ func (l *lane) put(shard bool, channel, payload []byte) {
 	defer l.mu.Unlock()
 	size := len(channel) + len(payload)
 	if l.bytes > 0 && l.bytes+size > laneBytes {
-		l.s.bus.Lost.Add(1)
+		l.bus.stats.Lost.Add(1)
 		return
 	}
 	var b *laneBatch
@@ -103,9 +112,9 @@ func (l *lane) put(shard bool, channel, payload []byte) {
 	b.bytes = appendPublished(b.bytes, shard, channel, payload)
 	b.messages++
 	l.bytes += len(b.bytes) - before
-	if !l.sending && l.s.ctx.Err() == nil {
+	if !l.sending && l.bus.ctx.Err() == nil {
 		l.sending = true
-		l.s.wg.Go(l.send)
+		l.bus.wg.Go(l.send)
 	}
 }
 
@@ -113,7 +122,7 @@ func (l *lane) put(shard bool, channel, payload []byte) {
 func (l *lane) send() {
 	for {
 		l.mu.Lock()
-		if len(l.batches) == 0 || l.s.ctx.Err() != nil {
+		if len(l.batches) == 0 || l.bus.ctx.Err() != nil {
 			l.sending = false
 			l.mu.Unlock()
 			return
@@ -124,16 +133,16 @@ func (l *lane) send() {
 		l.bytes -= len(b.bytes) - batchHeader
 		l.number++
 		b.bytes[0] = busMark
-		binary.BigEndian.PutUint64(b.bytes[1:], l.s.endpoint.Incarnation())
+		binary.BigEndian.PutUint64(b.bytes[1:], l.bus.endpoint.Incarnation())
 		binary.BigEndian.PutUint64(b.bytes[9:], l.number)
 		l.mu.Unlock()
-		ctx, cancel := context.WithTimeout(l.s.ctx, laneTime*time.Duration(1+len(b.bytes)/batchBytes))
-		_, err := l.s.endpoint.Call(ctx, l.to, b.bytes)
+		ctx, cancel := context.WithTimeout(l.bus.ctx, laneTime*time.Duration(1+len(b.bytes)/batchBytes))
+		_, err := l.bus.endpoint.Call(ctx, l.to, b.bytes)
 		cancel()
 		switch {
 		case err == nil:
-			l.s.bus.Sent.Add(int64(b.messages))
-		case l.s.o.Mistakes.RepeatBatch:
+			l.bus.stats.Sent.Add(int64(b.messages))
+		case l.bus.o.Mistakes.RepeatBatch:
 			time.Sleep(10 * time.Millisecond)
 			l.mu.Lock()
 			again := &laneBatch{bytes.Clone(b.bytes), b.messages}
@@ -141,7 +150,7 @@ func (l *lane) send() {
 			l.bytes += len(b.bytes) - batchHeader
 			l.mu.Unlock()
 		default:
-			l.s.bus.Lost.Add(int64(b.messages))
+			l.bus.stats.Lost.Add(int64(b.messages))
 			l.drop()
 		}
 	}
@@ -153,30 +162,30 @@ func (l *lane) drop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, b := range l.batches {
-		l.s.bus.Lost.Add(int64(b.messages))
+		l.bus.stats.Lost.Add(int64(b.messages))
 	}
 	l.batches, l.bytes = nil, 0
 }
 
-// takeBatch hands the messages of a batch to this store's clients.
-func (s *Store) takeBatch(from topology.StoreID, request []byte) error {
-	if from < 1 || int(from) > len(s.heards) || from == s.o.ID {
+// take hands the messages of a batch to this store's clients.
+func (x *bus) take(from topology.StoreID, request []byte) error {
+	if from < 1 || int(from) > len(x.heards) || from == x.o.ID {
 		return fmt.Errorf("messages of store %d, which is none", from)
 	}
 	all, err := parseBatch(request)
 	if err != nil {
 		return fmt.Errorf("messages of store %d: %w", from, err)
 	}
-	h := s.heards[from-1]
+	h := x.heards[from-1]
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	incarnation, number := binary.BigEndian.Uint64(request[1:]), binary.BigEndian.Uint64(request[9:])
 	if incarnation < h.incarnation || incarnation == h.incarnation && number <= h.number {
-		s.bus.Late.Add(int64(len(all)))
+		x.stats.Late.Add(int64(len(all)))
 		return nil
 	}
 	h.incarnation, h.number = incarnation, number
-	if f := s.o.OnMessage; f != nil {
+	if f := x.o.OnMessage; f != nil {
 		for _, m := range all {
 			f(m.shard, m.channel, m.payload)
 		}

@@ -53,7 +53,7 @@ func TestBatches(t *testing.T) {
 			t.Errorf("store %d, start %d, batch %d: %q", x.from, x.incarnation, x.number, got)
 		}
 	}
-	if n := s.bus.Late.Load(); n != 6 {
+	if n := s.bus.stats.Late.Load(); n != 6 {
 		t.Errorf("%d messages came late, want 6", n)
 	}
 	for _, from := range []int{0, 1, 4} {

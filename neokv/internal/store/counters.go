@@ -35,7 +35,7 @@ func (s *Store) Counters() Counters {
 			BytesWritten: d.BytesWritten - before.BytesWritten, AloneSyncs: d.AloneSyncs - before.AloneSyncs,
 			Retries: d.Retries - before.Retries,
 		},
-		Bus: &s.bus, Leaseless: len(s.replicas.all().Leaseless()),
+		Bus: &s.bus.stats, Leaseless: len(s.replicas.all().Leaseless()),
 	}
 }
 

@@ -165,7 +165,7 @@ func checkView(v *meta.ClusterView) error {
 // handle answers the calls of other stores.
 func (s *Store) handle(ctx context.Context, from topology.StoreID, request []byte) ([]byte, error) {
 	if len(request) > 0 && request[0] == busMark {
-		return nil, s.takeBatch(from, request)
+		return nil, s.bus.take(from, request)
 	}
 	m, err := parseMessage(from, request)
 	if err != nil {

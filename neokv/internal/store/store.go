@@ -118,9 +118,7 @@ type Store struct {
 
 	scripts lua.Scripts
 
-	lanes  []*lane
-	heards []*heard // by store, counted from 1
-	bus    BusStats
+	bus bus
 
 	replicas replicaSet
 	ranges   ranges
@@ -178,7 +176,7 @@ func newStore(o Options) *Store {
 	s.homes = homes{&s.core, &s.space, &s.replicas, &s.cluster, &s.leadership, make(map[topology.RegionID]*awayRegion)}
 	s.cluster.init(&s.core, &s.replicas, &s.space, &s.records)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.openLanes()
+	s.bus.open(&s.core)
 	return s
 }
 
@@ -359,6 +357,10 @@ func (s *Store) AwaitReplicas(ctx context.Context) error { return s.whileOpen(ct
 func (s *Store) Transfer(id topology.RegionID, to topology.StoreID) error {
 	return s.leadership.transfer(id, to)
 }
+
+// Publish sends a message to the clients of all other stores. It does not wait, and keeps neither slice. shard says
+// that it is one of SPUBLISH, for the clients of the store that serves the channel's slot.
+func (s *Store) Publish(shard bool, channel, payload []byte) { s.bus.publish(shard, channel, payload) }
 
 // Failed returns why the store has failed, nil while it has not.
 func (s *Store) Failed() error { return s.failed() }
