@@ -175,7 +175,7 @@ func (n *storePlace) open(booting bool) (*store.Store, error) {
 		Listener:    &c.hub,
 		OnFail:      func(err error) { n.fail(fs, err) },
 		OnChange:    func(text string) { c.event(EventRegion, "%s", text) },
-		OnScriptLog: func(level int, text string) { c.logScript(fmt.Sprintf("store %d", n.id), level, text) },
+		OnScriptLog: n.logScript,
 		OnMessage: func(shard bool, channel, payload []byte) {
 			if srv := n.serves(); srv != nil {
 				srv.Deliver(shard, channel, payload)
@@ -185,6 +185,11 @@ func (n *storePlace) open(booting bool) (*store.Store, error) {
 			c.event(EventLeader, "region %d: store %d leads, term %d", r, n.id, term)
 		},
 	})
+}
+
+// logScript logs a line of a script that a client of the store runs.
+func (n *storePlace) logScript(level int, text string) {
+	n.c.logScript(fmt.Sprintf("store %d", n.id), level, text)
 }
 
 // serves returns the server of the store, nil while it takes no clients.

@@ -42,6 +42,14 @@ func (p *storePort) Info() []server.Section { return p.n.info(p.Store) }
 func (p *storePort) Save() (func(context.Context) error, error) { return p.n.c.save() }
 func (p *storePort) SaveState() server.SaveState                { return p.n.c.saveState() }
 
+// LoadScript loads a script at this store.
+func (p *storePort) LoadScript(x *lua.Script, stay bool) { p.Scripts().Add(x, stay) }
+
+// FlushScripts forgets the scripts of this store, not those of others.
+func (p *storePort) FlushScripts() { p.Scripts().Flush() }
+
+func (p *storePort) LogScript(level int, text string) { p.n.logScript(level, text) }
+
 // Settle settles this store alone.
 func (p *storePort) Settle(ctx context.Context) error {
 	return errors.Join(p.AwaitReplicas(ctx), p.Store.Settle(ctx))
@@ -140,7 +148,7 @@ func (p *proxyPort) Scripts() *lua.Scripts { return &p.c.scripts }
 func (p *proxyPort) LoadScript(x *lua.Script, stay bool) {
 	p.c.scripts.Add(x, stay)
 	for s := range p.c.running() {
-		s.LoadScript(x, stay)
+		s.Scripts().Add(x, stay)
 	}
 }
 
@@ -150,7 +158,7 @@ func (p *proxyPort) LogScript(level int, text string) { p.c.logScript("proxy por
 func (p *proxyPort) FlushScripts() {
 	p.c.scripts.Flush()
 	for s := range p.c.running() {
-		s.FlushScripts()
+		s.Scripts().Flush()
 	}
 }
 

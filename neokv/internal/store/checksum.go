@@ -18,7 +18,7 @@ const (
 	// checksumPatience is how long a store may give no answer, or its replica make no progress, before the checksum
 	// counts as unavailable.
 	checksumPatience = 2 * time.Second
-	// checksumPause is how long Compare waits before it asks a store again: at first and at most.
+	// checksumPause is how long compare waits before it asks a store again: at first and at most.
 	checksumPause, maxChecksumPause = time.Millisecond, 50 * time.Millisecond
 )
 
@@ -35,39 +35,43 @@ type begunChecksum struct {
 	Slots topology.SlotRange `json:"slots"`
 }
 
-// answerChecksum answers a checksumCall.
-func (s *Store) answerChecksum(ctx context.Context, c checksumCall) ([]byte, error) {
-	r := s.replicas.get(c.Region)
+// audit compares the replicas of a region. It has no state. All methods may run concurrently.
+type audit struct {
+	*core
+	replicas *replicaSet
+	cluster  *clusterMap
+}
+
+// answer answers a checksumCall.
+func (x *audit) answer(ctx context.Context, c checksumCall) ([]byte, error) {
+	r := x.replicas.get(c.Region)
 	switch {
 	case r == nil || !r.Running():
-		return nil, fmt.Errorf("store %d: no replica of region %d runs", s.o.ID, c.Region)
+		return nil, fmt.Errorf("store %d: no replica of region %d runs", x.o.ID, c.Region)
 	case c.Index != 0:
 		return json.Marshal(r.Checksum(c.Index))
 	}
 	index, slots, err := r.BeginChecksum(ctx, time.Now().Add(callTimeout))
 	if err != nil {
-		return nil, fmt.Errorf("store %d: region %d: checksum: %w", s.o.ID, c.Region, err)
+		return nil, fmt.Errorf("store %d: region %d: checksum: %w", x.o.ID, c.Region, err)
 	}
 	return json.Marshal(begunChecksum{index, slots})
 }
 
-// Compare makes every replica of a region sum up at the same apply index, and returns the checksums. A replica that
-// passes the index by installing a snapshot has none, nor has one whose store does not answer. Compare fails if the
-// region has no leader within redis.leaderless_wait. It returns region.ErrNone if this store knows no such region, or
-// if a merge has ended the region before its replicas had summed up.
-func (s *Store) Compare(ctx context.Context, id topology.RegionID) (region.Comparison, error) {
+// compare makes every replica of a region sum up: see Store.Compare.
+func (x *audit) compare(ctx context.Context, id topology.RegionID) (region.Comparison, error) {
 	c := region.Comparison{Region: id}
-	peers, err := s.beginComparison(ctx, &c)
+	peers, err := x.begin(ctx, &c)
 	if err != nil {
 		return c, err
 	}
 	c.Replicas = make([]region.ReplicaSum, len(peers))
 	var wg sync.WaitGroup
 	for i, p := range peers {
-		wg.Go(func() { c.Replicas[i] = s.replicaSum(ctx, p.Store, checksumCall{id, c.Index}) })
+		wg.Go(func() { c.Replicas[i] = x.sumOf(ctx, p.Store, checksumCall{id, c.Index}) })
 	}
 	wg.Wait()
-	if c.Verdict() == "incomplete" && s.cluster.Table().ByID(id) == nil {
+	if c.Verdict() == "incomplete" && x.cluster.Table().ByID(id) == nil {
 		return c, noRegion(id)
 	}
 	return c, ctx.Err()
@@ -75,12 +79,12 @@ func (s *Store) Compare(ctx context.Context, id topology.RegionID) (region.Compa
 
 func noRegion(id topology.RegionID) error { return fmt.Errorf("region %d: %w", id, region.ErrNone) }
 
-// beginComparison finds the region's leader and fills in the index and the slots.
-func (s *Store) beginComparison(ctx context.Context, c *region.Comparison) ([]topology.Peer, error) {
-	deadline := time.Now().Add(s.o.Settings.Redis.LeaderlessWait)
+// begin finds the region's leader and fills in the index and the slots.
+func (x *audit) begin(ctx context.Context, c *region.Comparison) ([]topology.Peer, error) {
+	deadline := time.Now().Add(x.o.Settings.Redis.LeaderlessWait)
 	err := errors.New("no leader")
 	for wait := checksumPause; ; wait = min(2*wait, maxChecksumPause) {
-		t := s.cluster.Table()
+		t := x.cluster.Table()
 		if t != nil {
 			r := t.ByID(c.Region)
 			if r == nil {
@@ -88,7 +92,7 @@ func (s *Store) beginComparison(ctx context.Context, c *region.Comparison) ([]to
 			}
 			if r.Leader != 0 {
 				var begun begunChecksum
-				if err = s.ask(ctx, r.Leader, message{Checksum: &checksumCall{Region: c.Region}}, &begun); err == nil {
+				if err = x.ask(ctx, r.Leader, message{Checksum: &checksumCall{Region: c.Region}}, &begun); err == nil {
 					c.Index, c.Slots = begun.Index, begun.Slots
 					return r.Peers, nil
 				}
@@ -103,13 +107,13 @@ func (s *Store) beginComparison(ctx context.Context, c *region.Comparison) ([]to
 	}
 }
 
-// replicaSum asks a store again and again until its replica has the sum or makes no progress.
-func (s *Store) replicaSum(ctx context.Context, on topology.StoreID, call checksumCall) region.ReplicaSum {
+// sumOf asks a store again and again until its replica has the sum or makes no progress.
+func (x *audit) sumOf(ctx context.Context, on topology.StoreID, call checksumCall) region.ReplicaSum {
 	out := region.ReplicaSum{Store: on}
 	moved, progress := time.Now(), uint64(0)
 	for wait := checksumPause; ; wait = min(2*wait, maxChecksumPause) {
 		var sum region.Checksum
-		err := s.ask(ctx, on, message{Checksum: &call}, &sum)
+		err := x.ask(ctx, on, message{Checksum: &call}, &sum)
 		if err == nil && (sum.Sum != "" || sum.Missing != "") {
 			out.Sum, out.Missing = sum.Sum, sum.Missing
 			return out

@@ -201,9 +201,9 @@ func (s *Store) handle(ctx context.Context, from topology.StoreID, request []byt
 		}
 		return json.Marshal(a)
 	case m.Checksum != nil:
-		return s.answerChecksum(ctx, *m.Checksum)
+		return s.audit.answer(ctx, *m.Checksum)
 	case m.Script != "":
-		return json.Marshal(s.answerScript(m.Script))
+		return json.Marshal(s.scripts.answer(m.Script))
 	case m.Beat != nil:
 		a := heartbeatAnswer{Leader: s.meta.leader()}
 		if a.Leader == s.o.ID {

@@ -16,24 +16,15 @@ type scriptAnswer struct {
 	Text []byte `json:"text"` // nil: the store lacks it
 }
 
-// Scripts are the scripts that were loaded at this store.
-func (s *Store) Scripts() *lua.Scripts { return &s.scripts }
-
-// LoadScript adds a script, to stay if it is for later calls and not for one that runs now.
-func (s *Store) LoadScript(x *lua.Script, stay bool) { s.scripts.Add(x, stay) }
-
-// FlushScripts forgets the scripts of this store, not those of others.
-func (s *Store) FlushScripts() { s.scripts.Flush() }
-
-// LogScript logs a line of a script.
-func (s *Store) LogScript(level int, text string) {
-	if f := s.o.OnScriptLog; f != nil {
-		f(level, text)
-	}
+// scripts has the scripts of this store, and finds those of others. All methods may run concurrently.
+type scripts struct {
+	*core
+	cluster *clusterMap
+	loaded  lua.Scripts
 }
 
-// FindScript asks all other stores for a script and keeps it. It returns nil if none has it, as far as they answer.
-func (s *Store) FindScript(sha string) *lua.Script {
+// find asks all other stores for a script and keeps it. It returns nil if none has it, as far as they answer.
+func (s *scripts) find(sha string) *lua.Script {
 	t := s.cluster.Table()
 	if t == nil {
 		return nil
@@ -45,7 +36,7 @@ func (s *Store) FindScript(sha string) *lua.Script {
 	for _, peer := range t.Stores {
 		if peer.ID != s.o.ID {
 			asked.Go(func() {
-				if x := s.askScript(ctx, peer.ID, sha); x != nil {
+				if x := s.askStore(ctx, peer.ID, sha); x != nil {
 					answers <- x
 				}
 			})
@@ -57,12 +48,12 @@ func (s *Store) FindScript(sha string) *lua.Script {
 	}()
 	x := <-answers // nil: all have answered, or cannot
 	if x != nil {
-		s.scripts.Add(x, false)
+		s.loaded.Add(x, false)
 	}
 	return x
 }
 
-func (s *Store) askScript(ctx context.Context, of topology.StoreID, sha string) *lua.Script {
+func (s *scripts) askStore(ctx context.Context, of topology.StoreID, sha string) *lua.Script {
 	var a scriptAnswer
 	if err := s.ask(ctx, of, message{Script: sha}, &a); err != nil || a.Text == nil {
 		return nil
@@ -74,9 +65,9 @@ func (s *Store) askScript(ctx context.Context, of topology.StoreID, sha string) 
 	return x
 }
 
-// answerScript answers another store that asks for a script.
-func (s *Store) answerScript(sha string) scriptAnswer {
-	if x := s.scripts.Get(sha); x != nil {
+// answer answers another store that asks for a script.
+func (s *scripts) answer(sha string) scriptAnswer {
+	if x := s.loaded.Get(sha); x != nil {
 		return scriptAnswer{Text: []byte(x.Text)}
 	}
 	return scriptAnswer{}

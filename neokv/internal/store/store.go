@@ -116,7 +116,8 @@ type Store struct {
 	homes      homes
 	leadership leadership
 
-	scripts lua.Scripts
+	scripts scripts
+	audit   audit
 
 	bus bus
 
@@ -174,6 +175,8 @@ func newStore(o Options) *Store {
 	s.leadership = leadership{&s.core, &s.replicas, &s.cluster, &s.meta, &s.progress}
 	s.watch = spaceWatch{&s.core, &s.space, &s.replicas, &s.cluster, &s.leadership, 0}
 	s.homes = homes{&s.core, &s.space, &s.replicas, &s.cluster, &s.leadership, make(map[topology.RegionID]*awayRegion)}
+	s.scripts.core, s.scripts.cluster = &s.core, &s.cluster
+	s.audit = audit{&s.core, &s.replicas, &s.cluster}
 	s.cluster.init(&s.core, &s.replicas, &s.space, &s.records)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.bus.open(&s.core)
@@ -361,6 +364,20 @@ func (s *Store) Transfer(id topology.RegionID, to topology.StoreID) error {
 // Publish sends a message to the clients of all other stores. It does not wait, and keeps neither slice. shard says
 // that it is one of SPUBLISH, for the clients of the store that serves the channel's slot.
 func (s *Store) Publish(shard bool, channel, payload []byte) { s.bus.publish(shard, channel, payload) }
+
+// Scripts are the scripts that were loaded at this store.
+func (s *Store) Scripts() *lua.Scripts { return &s.scripts.loaded }
+
+// FindScript asks all other stores for a script and keeps it. It returns nil if none has it, as far as they answer.
+func (s *Store) FindScript(sha string) *lua.Script { return s.scripts.find(sha) }
+
+// Compare makes every replica of a region sum up at the same apply index, and returns the checksums. A replica that
+// passes the index by installing a snapshot has none, nor has one whose store does not answer. Compare fails if the
+// region has no leader within redis.leaderless_wait. It returns region.ErrNone if this store knows no such region, or
+// if a merge has ended the region before its replicas had summed up.
+func (s *Store) Compare(ctx context.Context, id topology.RegionID) (region.Comparison, error) {
+	return s.audit.compare(ctx, id)
+}
 
 // Failed returns why the store has failed, nil while it has not.
 func (s *Store) Failed() error { return s.failed() }
