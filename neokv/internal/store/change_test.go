@@ -72,7 +72,7 @@ func TestEntriesCloseTheirOwnChanges(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, c *testStores) {
 		s := c.leader(2)
 		r := s.Replica(2)
-		done, ok := s.drivers.drive(2) // settleChanges leaves it alone
+		done, ok := s.drivers.drive(2) // settleAll leaves it alone
 		if !ok {
 			t.Fatal("somebody drives region 2")
 		}
@@ -118,7 +118,7 @@ func TestFullDisksEndChanges(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, c *testStores) {
 		s := c.leader(2)
 		r := s.Replica(2)
-		done, ok := s.drivers.drive(2) // settleChanges would find that nobody merges, and close the change
+		done, ok := s.drivers.drive(2) // settleAll would find that nobody merges, and close the change
 		if !ok {
 			t.Fatal("somebody drives region 2")
 		}
@@ -154,12 +154,12 @@ func TestMergeOfTheUnknown(t *testing.T) {
 		alter(s, func(t *route.Table) {
 			t.Stores = slices.DeleteFunc(t.Stores, func(st route.PublicStore) bool { return st.ID == other })
 		})
-		if _, err := s.neighbour(&desc); !errors.Is(err, ErrAgain) {
+		if _, err := s.changes.neighbour(&desc); !errors.Is(err, ErrAgain) {
 			t.Errorf("a store of which nothing is known: %v; want ErrAgain", err)
 		}
 		s.cluster.publish()
 		alter(s, func(t *route.Table) { t.Store(other).Full = true })
-		if _, err := s.neighbour(&desc); err == nil || errors.Is(err, ErrAgain) {
+		if _, err := s.changes.neighbour(&desc); err == nil || errors.Is(err, ErrAgain) {
 			t.Errorf("a store without space: %v; want a refusal", err)
 		}
 	})
@@ -172,7 +172,7 @@ func TestStepsFindTheLeader(t *testing.T) {
 		call := changeCall{Region: 2, Do: doThaw, Begun: 7}
 		forgetLeader(s, 2)
 		time.AfterFunc(100*time.Millisecond, s.cluster.publish)
-		if done, err := s.callLeader(t.Context(), call); !done || err != nil {
+		if done, err := s.stepCalls.call(t.Context(), call); !done || err != nil {
 			t.Errorf("a call to a region whose leader is known later: %v, %v", done, err)
 		}
 		for _, other := range c.stores {
@@ -205,7 +205,7 @@ func TestAskWhileDriven(t *testing.T) {
 		}
 		ask := func(begun uint64) bool {
 			t.Helper()
-			over, err := s.answerChange(t.Context(), changeCall{Region: 1, Do: doAsk, Begun: begun})
+			over, err := s.stepCalls.answer(t.Context(), changeCall{Region: 1, Do: doAsk, Begun: begun})
 			if err != nil {
 				t.Error(err)
 			}
@@ -306,7 +306,7 @@ func TestLeaderMovesBeforeFreeze(t *testing.T) {
 		}
 		next := c.stores[s.ID()%3]
 		c.lead(2, next.ID())
-		done, err := next.answerChange(t.Context(), changeCall{Region: 2, Do: doFreeze, Left: 1, Begun: 7})
+		done, err := next.stepCalls.answer(t.Context(), changeCall{Region: 2, Do: doFreeze, Left: 1, Begun: 7})
 		if !done || err != nil || next.Replica(2).Bounds().Phase != keys.Frozen {
 			t.Errorf("freeze at the next leader: %v, %v, %+v", done, err, next.Replica(2).Bounds())
 		}
@@ -338,7 +338,7 @@ func TestLostReplicaProvesNothing(t *testing.T) {
 		lost := maps.Clone(all)
 		delete(lost, 1)
 		right.replicas.now.Store(&lost)
-		right.settleChange(r)
+		right.changes.settle(r)
 		right.replicas.now.Store(&all)
 		if b := r.Bounds(); b.Phase != keys.Frozen {
 			t.Errorf("the region has thawed: %+v", b)

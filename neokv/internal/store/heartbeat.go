@@ -180,7 +180,7 @@ func (s *Store) handle(ctx context.Context, from topology.StoreID, request []byt
 	case m.Bounds != nil:
 		return json.Marshal(s.progress.answer(ctx, *m.Bounds))
 	case m.Change != nil:
-		done, err := s.answerChange(ctx, *m.Change)
+		done, err := s.stepCalls.answer(ctx, *m.Change)
 		notLeading := errors.Is(err, errNotLeading)
 		if err != nil && !notLeading {
 			return nil, err

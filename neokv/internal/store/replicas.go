@@ -188,7 +188,7 @@ func (s *Store) tendReplicas() error {
 	if err := s.reclaim(); err != nil {
 		return err
 	}
-	s.settleChanges()
+	s.changes.settleAll()
 	return nil
 }
 

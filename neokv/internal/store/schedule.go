@@ -97,9 +97,9 @@ func (s *Store) measure(leads []meta.Lead, now time.Time) (loads []meta.LedLoad)
 }
 
 // halve returns the slot before which the region's bytes are halved.
-func (s *Store) halve(r *region.Replica) topology.Slot {
+func (x *changes) halve(r *region.Replica) topology.Slot {
 	slots := r.Bounds().Slots
-	return schedule.Halve(slots, s.records.bisect(slots))
+	return schedule.Halve(slots, x.records.bisect(slots))
 }
 
 // plan gives out orders. It runs on the store that leads meta, once per heartbeat.
@@ -208,11 +208,11 @@ func (s *Store) obey(r *region.Replica, o schedule.Order) error {
 	ctx, cancel := context.WithTimeout(s.ctx, 2*stepTime)
 	defer cancel()
 	if o.Kind == schedule.SplitRegion {
-		_, err := s.Split(ctx, o.Region, o.Slot, o.Reason)
+		_, err := s.changes.split(ctx, o.Region, o.Slot, o.Reason)
 		return err
 	}
 	left, _ := r.Region()
-	right, err := s.neighbour(&left)
+	right, err := s.changes.neighbour(&left)
 	if err != nil {
 		return err
 	}
@@ -222,6 +222,6 @@ func (s *Store) obey(r *region.Replica, o schedule.Order) error {
 	if x := s.replicas.get(right.ID); x == nil || time.Since(x.Thawed()) < heldRest {
 		return nil // it comes again
 	}
-	_, err = s.Merge(ctx, o.Region, o.Reason, new(time.Duration))
+	_, err = s.changes.merge(ctx, o.Region, o.Reason, new(time.Duration))
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"neokv.dev/neokv/internal/keys"
@@ -94,6 +95,16 @@ func (v changeView) after(x step) changeView {
 	return v
 }
 
+// steps takes the steps of changes. It has no state of its own; what a change has got to is in the driven and in the
+// regions' logs. proceed may run concurrently for different changes.
+type steps struct {
+	*core
+	replicas  *replicaSet
+	progress  *progress
+	drivers   *drivers
+	stepCalls *stepCalls
+}
+
 // driven is a change of a region that this store drives.
 type driven struct {
 	*region.Replica
@@ -115,7 +126,7 @@ func (d *driven) open() keys.ChangeKind {
 
 // proceed takes the steps of a change until there is nothing left to do, or until one of them cannot be taken. It
 // returns that one.
-func (s *Store) proceed(ctx context.Context, d *driven) (step, error) {
+func (s *steps) proceed(ctx context.Context, d *driven) (step, error) {
 	for {
 		if f := s.drivers.onStep; f != nil {
 			f(d.ID(), d.last)
@@ -144,7 +155,7 @@ func (s *Store) proceed(ctx context.Context, d *driven) (step, error) {
 var errWait = errors.New("not yet")
 
 // take takes a step of a change.
-func (s *Store) take(caller context.Context, d *driven, x step) error {
+func (s *steps) take(caller context.Context, d *driven, x step) error {
 	deadline := time.Now().Add(stepTime)
 	parent, until := caller, deadline
 	switch x {
@@ -166,7 +177,7 @@ func (s *Store) take(caller context.Context, d *driven, x step) error {
 		return nil
 	case stepFreeze:
 		call.Do = doFreeze
-		return s.atLeader(ctx, call)
+		return s.stepCalls.want(ctx, call)
 	case stepAllFrozen:
 		return s.allFrozen(ctx, d)
 	case stepMerge:
@@ -192,9 +203,9 @@ func (s *Store) take(caller context.Context, d *driven, x step) error {
 		return d.Abort(ctx, deadline, d.begun)
 	case stepThaw:
 		call.Do = doThaw
-		return s.atLeader(ctx, call)
+		return s.stepCalls.want(ctx, call)
 	case stepAsk:
-		never, err := s.callLeader(ctx, changeCall{Region: d.other.ID, Do: doAsk, Begun: d.begun})
+		never, err := s.stepCalls.call(ctx, changeCall{Region: d.other.ID, Do: doAsk, Begun: d.begun})
 		if err != nil {
 			desc, _ := d.Region()
 			never = s.absorbed(ctx, d.other.ID, desc.Peers)
@@ -209,7 +220,7 @@ func (s *Store) take(caller context.Context, d *driven, x step) error {
 }
 
 // allFrozen waits until every store has applied and synced that the right region is frozen.
-func (s *Store) allFrozen(ctx context.Context, d *driven) error {
+func (s *steps) allFrozen(ctx context.Context, d *driven) error {
 	if mine := s.replicas.get(d.other.ID); s.o.Mistakes.EarlyMerge && mine != nil {
 		if !retry(ctx, changePause, func() bool { return mine.Bounds().Phase == keys.Frozen }) {
 			return ctx.Err()
@@ -220,4 +231,24 @@ func (s *Store) allFrozen(ctx context.Context, d *driven) error {
 	return s.progress.everyStore(ctx, &d.other, !s.o.Mistakes.UnsyncedFreeze, func(b boundsAnswer) bool {
 		return b.Phase == keys.Frozen && b.Change == leaving
 	})
+}
+
+// absorbed reports whether one of the stores knows that a region has been absorbed, which is never undone. Then the
+// changes of its own were over before. Had it absorbed its right neighbour in one of them, no replica of that would be
+// left, since a merge ends when all stores have it for good.
+//
+// That a store has no replica of the region proves nothing. A power cut may have taken the replica together with the
+// split that made it, which the log of the parent brings back, or the store may have missed the split and not have
+// joined yet. The merge may be on its way all the same.
+func (s *steps) absorbed(ctx context.Context, id topology.RegionID, peers []topology.Peer) bool {
+	return slices.ContainsFunc(peers, func(p topology.Peer) bool {
+		b, err := s.progress.on(ctx, p.Store, boundsCall{Region: id})
+		return err == nil && b.Phase == keys.Absorbed
+	})
+}
+
+// hasBegun reports whether a child has applied an entry of its own here, so that a quorum of it has its log.
+func (s *steps) hasBegun(child topology.RegionID) bool {
+	r := s.replicas.get(child)
+	return r != nil && r.Applied() > region.ChildIndex
 }

@@ -121,13 +121,16 @@ type Store struct {
 
 	bus bus
 
-	replicas replicaSet
-	ranges   ranges
-	left     atomic.Bool // the store may hold data of slots that belong to none of its replicas
-	drivers  drivers     // see change.go
-	orders   chan schedule.Order
-	sampler  *schedule.SlotSampler // nil if no region is split for its load
-	measured measured
+	replicas  replicaSet
+	ranges    ranges
+	left      atomic.Bool // the store may hold data of slots that belong to none of its replicas
+	drivers   drivers
+	stepCalls stepCalls
+	steps     steps
+	changes   changes
+	orders    chan schedule.Order
+	sampler   *schedule.SlotSampler // nil if no region is split for its load
+	measured  measured
 	// Of the goroutine that sends heartbeats, while this store leads meta: see schedule.go.
 	planner     schedule.Planner
 	plannedAt   time.Time
@@ -177,6 +180,9 @@ func newStore(o Options) *Store {
 	s.homes = homes{&s.core, &s.space, &s.replicas, &s.cluster, &s.leadership, make(map[topology.RegionID]*awayRegion)}
 	s.scripts.core, s.scripts.cluster = &s.core, &s.cluster
 	s.audit = audit{&s.core, &s.replicas, &s.cluster}
+	s.stepCalls = stepCalls{&s.core, &s.replicas, &s.cluster, &s.drivers}
+	s.steps = steps{&s.core, &s.replicas, &s.progress, &s.drivers, &s.stepCalls}
+	s.changes = changes{&s.core, &s.records, &s.replicas, &s.cluster, &s.meta, &s.progress, &s.drivers, &s.stepCalls, &s.steps}
 	s.cluster.init(&s.core, &s.replicas, &s.space, &s.records)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.bus.open(&s.core)
@@ -377,6 +383,22 @@ func (s *Store) FindScript(sha string) *lua.Script { return s.scripts.find(sha) 
 // if a merge has ended the region before its replicas had summed up.
 func (s *Store) Compare(ctx context.Context, id topology.RegionID) (region.Comparison, error) {
 	return s.audit.compare(ctx, id)
+}
+
+// Split splits a region, which this store must lead, so that a new region has its slots from at on. If at is 0, the
+// split halves what the region has in tables. Split returns the new region when that has taken its first entry, or at
+// the latest when ctx ends. A reason, if there is one, has the store tell of the split.
+func (s *Store) Split(ctx context.Context, id topology.RegionID, at topology.Slot,
+	reason string) (child topology.Region, err error) {
+	return s.changes.split(ctx, id, at, reason)
+}
+
+// Merge merges a region's right neighbour into it, and returns that one. This store must lead the region. A reason,
+// if there is one, has the store tell of the merge. Merge adds to held how long it has held the clients of the right
+// region in vain. Its error is ErrAgain only if another attempt of the same command fits into mostHeld.
+func (s *Store) Merge(ctx context.Context, left topology.RegionID, reason string,
+	held *time.Duration) (right topology.RegionID, err error) {
+	return s.changes.merge(ctx, left, reason, held)
 }
 
 // Failed returns why the store has failed, nil while it has not.
