@@ -11,6 +11,7 @@ import (
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/route"
+	"neokv.dev/neokv/internal/schedule"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -333,4 +334,10 @@ func (x *changes) settle(r *region.Replica) {
 	defer cancel()
 	c := r.Bounds().Change
 	x.steps.proceed(ctx, &driven{Replica: r, begun: c.Begun, other: topology.Region{ID: c.Other}})
+}
+
+// halve returns the slot before which the region's bytes are halved.
+func (x *changes) halve(r *region.Replica) topology.Slot {
+	slots := r.Bounds().Slots
+	return schedule.Halve(slots, x.records.bisect(slots))
 }

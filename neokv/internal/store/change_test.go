@@ -423,7 +423,7 @@ func TestHeldForMerges(t *testing.T) {
 		order := schedule.Order{Kind: schedule.MergeRegion, Region: 1, Version: desc.Version, Right: 2,
 			RightVersion: next.Version, Slot: next.Slots.First}
 		for range 90 {
-			s.takeOrder(order)
+			s.orders.take(order)
 			time.Sleep(time.Second)
 		}
 		scheduled := time.Duration(held.Load())

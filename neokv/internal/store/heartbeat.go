@@ -41,93 +41,120 @@ type heartbeatAnswer struct {
 	View   *meta.ClusterView `json:"view,omitempty"`
 }
 
+// heartbeat is the goroutine that reports to meta's leader, and that meta's leader gives its orders on. It has no state
+// of its own. answer may run concurrently.
+type heartbeat struct {
+	*core
+	replicas *replicaSet
+	space    *space
+	cluster  *clusterMap
+	meta     *metaMember
+	loads    *loads
+	plans    *plans
+}
+
 // run sends a heartbeat to meta's leader every second and whenever something has changed here, and adopts the maps that
 // arrive.
-func (s *Store) run() {
+func (x *heartbeat) run() {
 	tick := time.NewTicker(Heartbeat)
 	defer tick.Stop()
 	for {
-		if s.failed() == nil {
-			s.report()
+		if x.failed() == nil {
+			x.report()
 		}
-		if m := s.cluster.arrived(); m != nil {
-			if err := s.cluster.adopt(m); err != nil && s.failed() == nil {
-				s.o.FS.Fence(err)
+		if m := x.cluster.arrived(); m != nil {
+			if err := x.cluster.adopt(m); err != nil && x.failed() == nil {
+				x.o.FS.Fence(err)
 			}
-			s.reporting.ring() // tell meta's leader what this store leads now
+			x.reporting.ring() // tell meta's leader what this store leads now
 		}
 		select {
-		case <-s.ctx.Done():
+		case <-x.ctx.Done():
 			return
 		case <-tick.C:
-		case <-s.reporting:
+		case <-x.reporting:
 		}
 	}
 }
 
 // report sends one heartbeat to meta's leader, or takes it itself if this store leads meta.
-func (s *Store) report() {
-	b := meta.Beat{Store: s.o.ID, Host: s.o.Host, Port: s.o.Port, Replica: s.o.ReplicaPort, Leads: s.replicas.all().leads(s.o.ID),
-		Full: s.space.full.Load()}
-	b.Loads = s.measure(b.Leads, time.Now())
-	b.MapVersion, b.Regions = s.cluster.reported()
-	if s.meta.leading() {
-		s.cluster.setAlone(false)
-		s.serveMeta(b)
+func (x *heartbeat) report() {
+	b := meta.Beat{Store: x.o.ID, Host: x.o.Host, Port: x.o.Port, Replica: x.o.ReplicaPort, Full: x.space.full.Load(),
+		Leads: x.replicas.all().leads(x.o.ID)}
+	b.Loads = x.loads.measure(b.Leads, time.Now())
+	b.MapVersion, b.Regions = x.cluster.reported()
+	if x.meta.leading() {
+		x.cluster.setAlone(false)
+		x.serveMeta(b)
 		return
 	}
-	if group := s.meta.group.Load(); group != nil && s.meta.leader() != s.o.ID {
+	if group := x.meta.group.Load(); group != nil && x.meta.leader() != x.o.ID {
 		group.Resign()
-		s.planner, s.boundsSince, s.noted = schedule.Planner{}, nil, nil
+		x.plans.forget()
 	}
-	target := s.meta.target()
+	target := x.meta.target()
 	for range meta.MaxReplicas {
 		var a heartbeatAnswer
-		err := s.ask(s.ctx, target, message{Beat: &b}, &a)
+		err := x.ask(x.ctx, target, message{Beat: &b}, &a)
 		if err == nil {
 			err = checkView(a.View)
 		}
-		if s.ctx.Err() != nil {
+		if x.ctx.Err() != nil {
 			return
 		}
-		s.cluster.setAlone(err != nil)
+		x.cluster.setAlone(err != nil)
 		switch {
 		case err == nil && a.View != nil:
-			s.meta.follow(target)
-			s.cluster.learn(a.View)
+			x.meta.follow(target)
+			x.cluster.learn(a.View)
 			return
-		case err == nil && a.Leader != 0 && a.Leader != target && a.Leader != s.o.ID:
+		case err == nil && a.Leader != 0 && a.Leader != target && a.Leader != x.o.ID:
 			target = a.Leader
 		default:
-			s.meta.follow(s.meta.next(target))
+			x.meta.follow(x.meta.next(target))
 			return // the next heartbeat asks another store
 		}
 	}
 }
 
 // serveMeta takes the heartbeat of meta's leader to itself, and sends the other stores the new view of the cluster.
-func (s *Store) serveMeta(b meta.Beat) {
-	group := s.meta.group.Load()
-	if group.EnsureMap(s.ctx) != nil {
+func (x *heartbeat) serveMeta(b meta.Beat) {
+	group := x.meta.group.Load()
+	if group.EnsureMap(x.ctx) != nil {
 		return // the next heartbeat tries again
 	}
 	mine, all, tell, report := group.Serve(b, time.Now())
-	s.cluster.learn(&mine)
+	x.cluster.learn(&mine)
 	if report != nil {
-		s.wg.Go(func() { group.Propose(s.ctx, report) }) // the next heartbeat tries again what fails
+		x.wg.Go(func() { group.Propose(x.ctx, report) }) // the next heartbeat tries again what fails
 	}
-	s.plan(group, time.Now())
+	x.plans.plan(group, time.Now())
 	if len(tell) == 0 {
 		return
 	}
 	request := encode(message{View: &all})
 	for _, peer := range tell {
-		s.wg.Go(func() {
-			ctx, cancel := context.WithTimeout(s.ctx, callTimeout)
+		x.wg.Go(func() {
+			ctx, cancel := context.WithTimeout(x.ctx, callTimeout)
 			defer cancel()
-			s.endpoint.Call(ctx, peer, request) // a store that misses it asks within a second
+			x.endpoint.Call(ctx, peer, request) // a store that misses it asks within a second
 		})
 	}
+}
+
+// answer answers the heartbeat of another store.
+func (x *heartbeat) answer(b *meta.Beat) heartbeatAnswer {
+	a := heartbeatAnswer{Leader: x.meta.leader()}
+	if a.Leader == x.o.ID {
+		told, report, news := x.meta.group.Load().Hear(*b, time.Now())
+		if news || report != nil {
+			x.reporting.ring()
+		}
+		if a.View = &told; !x.meta.leading() {
+			a = heartbeatAnswer{Leader: x.meta.target()}
+		}
+	}
+	return a
 }
 
 func encode(m message) []byte {
@@ -192,7 +219,7 @@ func (s *Store) handle(ctx context.Context, from topology.StoreID, request []byt
 		}
 		return nil, nil
 	case m.Order != nil:
-		s.takeOrder(*m.Order)
+		s.orders.take(*m.Order)
 		return nil, nil
 	case m.Allocate > 0:
 		a, err := s.meta.allocateHere(ctx, min(m.Allocate, maxPeers))
@@ -205,17 +232,7 @@ func (s *Store) handle(ctx context.Context, from topology.StoreID, request []byt
 	case m.Script != "":
 		return json.Marshal(s.scripts.answer(m.Script))
 	case m.Beat != nil:
-		a := heartbeatAnswer{Leader: s.meta.leader()}
-		if a.Leader == s.o.ID {
-			told, report, news := s.meta.group.Load().Hear(*m.Beat, time.Now())
-			if news || report != nil {
-				s.reporting.ring()
-			}
-			if a.View = &told; !s.meta.leading() {
-				a = heartbeatAnswer{Leader: s.meta.target()}
-			}
-		}
-		return json.Marshal(a)
+		return json.Marshal(s.heartbeat.answer(m.Beat))
 	}
 	return nil, fmt.Errorf("call of store %d: nothing known is asked", from)
 }

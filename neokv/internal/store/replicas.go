@@ -45,7 +45,7 @@ func (s *Store) newReplica(o *ownedRegion) *region.Replica {
 		Seed:  rand.NewPCG(s.o.Seed^uint64(s.o.ID)<<48, uint64(o.id)).Uint64(),
 		Fence: s.o.FS.Fence, ClockAhead: s.o.ClockAhead, OldestRead: s.o.FS.OldestRead, Changed: s.leadingChanged,
 		OnServe: s.o.OnServe, ScriptLog: s.o.OnScriptLog, OnBounds: s.boundsChanged, Listener: s.o.Listener, Beside: beside{s},
-		Counters: s.counters.of(o.id), Sampler: s.sampler, PopMemory: &s.popped, ScriptTurn: s.scriptTurn,
+		Counters: s.counters.of(o.id), Sampler: s.loads.sampler, PopMemory: &s.popped, ScriptTurn: s.scriptTurn,
 		Mistakes: s.o.Mistakes.Region, Hooks: s.o.Hooks,
 	})
 }

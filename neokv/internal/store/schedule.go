@@ -37,31 +37,36 @@ type meter struct {
 	bytes, commands schedule.Smooth
 }
 
-// measured is what the store has measured last. Its goroutine alone uses it.
-type measured struct {
-	at     time.Time
+// loads measures the regions that the store leads. The goroutine that reports alone uses it, but for the sampler, to
+// which the replicas add.
+type loads struct {
+	*core
+	records  *records
+	replicas *replicaSet
+	sampler  *schedule.SlotSampler // nil if no region is split for its load
+
+	at     time.Time // when it has measured last
 	meters map[topology.RegionID]*meter
 }
 
 // measure returns the loads of the regions that the store leads if it has measured them now. It returns nil between
 // measurements, since meta's leader keeps what it has heard, and if no region is ever split or merged for its load.
-func (s *Store) measure(leads []meta.Lead, now time.Time) (loads []meta.LedLoad) {
-	k := &s.o.Settings.Region
+func (x *loads) measure(leads []meta.Lead, now time.Time) (loads []meta.LedLoad) {
+	k := &x.o.Settings.Region
 	if k.MaxBytes == 0 && k.MergeBytes == 0 && k.SplitLoad == 0 {
 		return nil
 	}
-	x := &s.measured
 	if now.Sub(x.at) < measureEvery {
 		return nil
 	}
-	if s.sampler != nil && !x.at.IsZero() {
-		s.sampler.Fold(max(0, 1-now.Sub(x.at).Seconds()/smoothOver.Seconds()))
+	if x.sampler != nil && !x.at.IsZero() {
+		x.sampler.Fold(max(0, 1-now.Sub(x.at).Seconds()/smoothOver.Seconds()))
 	}
 	x.at = now
-	policy := schedule.PolicyOf(&s.o.Settings)
+	policy := schedule.PolicyOf(&x.o.Settings)
 	meters := make(map[topology.RegionID]*meter)
 	for _, l := range leads {
-		r := s.replicas.get(l.Region)
+		r := x.replicas.get(l.Region)
 		if r == nil {
 			continue
 		}
@@ -74,7 +79,7 @@ func (s *Store) measure(leads []meta.Lead, now time.Time) (loads []meta.LedLoad)
 		load := meta.LedLoad{Region: l.Region, Changing: b.Change.Kind != keys.NoChange}
 		c := r.Counters()
 		if entries := c.AppliedEntries.Load(); entries != m.entries || now.Sub(m.sized) >= sizeAnew {
-			size, err := s.records.sizeOf(b.Slots)
+			size, err := x.records.sizeOf(b.Slots)
 			if err != nil {
 				continue // the store has failed, or is about to
 			}
@@ -85,10 +90,10 @@ func (s *Store) measure(leads []meta.Lead, now time.Time) (loads []meta.LedLoad)
 		load.Version, load.Bytes, load.Commands = b.Version, m.bytes.Value(), m.commands.Value()
 		sizes, slots := policy.Wants(&load.RegionLoad)
 		if sizes {
-			load.Sizes = s.records.bisect(b.Slots)
+			load.Sizes = x.records.bisect(b.Slots)
 		}
-		if slots && s.sampler != nil {
-			load.Slots = s.sampler.Weights(b.Slots, loadWeights)
+		if slots && x.sampler != nil {
+			load.Slots = x.sampler.Weights(b.Slots, loadWeights)
 		}
 		loads = append(loads, load)
 	}
@@ -96,53 +101,66 @@ func (s *Store) measure(leads []meta.Lead, now time.Time) (loads []meta.LedLoad)
 	return loads
 }
 
-// halve returns the slot before which the region's bytes are halved.
-func (x *changes) halve(r *region.Replica) topology.Slot {
-	slots := r.Bounds().Slots
-	return schedule.Halve(slots, x.records.bisect(slots))
+// plans is how meta's leader comes to its orders. The goroutine that reports alone uses it, while this store leads meta.
+type plans struct {
+	*core
+	cluster *clusterMap
+	orders  *orders
+	planned
 }
 
+// planned is what the leader of meta remembers of its plans.
+type planned struct {
+	planner     schedule.Planner
+	at          time.Time // of the last plan
+	boundsSince map[topology.RegionID]boundsSince
+	noted       map[string]bool
+}
+
+// forget forgets all plans, when another store leads meta.
+func (x *plans) forget() { x.planned = planned{at: x.at} }
+
 // plan gives out orders. It runs on the store that leads meta, once per heartbeat.
-func (s *Store) plan(group *meta.Group, now time.Time) {
-	m, alive := s.cluster.alive()
-	survey := schedule.Survey{Now: now, Policy: schedule.PolicyOf(&s.o.Settings), Alive: alive}
-	if !survey.Policy.On() || now.Sub(s.plannedAt) < Heartbeat {
+func (x *plans) plan(group *meta.Group, now time.Time) {
+	m, alive := x.cluster.alive()
+	survey := schedule.Survey{Now: now, Policy: schedule.PolicyOf(&x.o.Settings), Alive: alive}
+	if !survey.Policy.On() || now.Sub(x.at) < Heartbeat {
 		return
 	}
-	s.plannedAt = now
+	x.at = now
 	loads := make(map[topology.RegionID]meta.HeardLoad)
 	for _, l := range group.Loads() {
 		loads[l.Region] = l
 	}
-	if s.boundsSince == nil {
-		s.boundsSince = make(map[topology.RegionID]boundsSince)
+	if x.boundsSince == nil {
+		x.boundsSince = make(map[topology.RegionID]boundsSince)
 	}
 	since := make(map[topology.RegionID]boundsSince)
 	for i := range m.Regions {
 		r := &m.Regions[i]
-		x := schedule.Surveyed{ID: r.ID, Slots: r.Slots, Version: r.Version}
+		surveyed := schedule.Surveyed{ID: r.ID, Slots: r.Slots, Version: r.Version}
 		for _, p := range r.Peers {
-			x.Stores = append(x.Stores, p.Store)
+			surveyed.Stores = append(surveyed.Stores, p.Store)
 		}
-		slices.Sort(x.Stores)
+		slices.Sort(surveyed.Stores)
 		if l, ok := loads[r.ID]; ok {
-			x.Load, x.Changing = l.RegionLoad, l.Changing
+			surveyed.Load, surveyed.Changing = l.RegionLoad, l.Changing
 		}
-		known, ok := s.boundsSince[r.ID]
+		known, ok := x.boundsSince[r.ID]
 		if !ok || known.version != r.Version {
 			known = boundsSince{version: r.Version}
-			if len(s.boundsSince) > 0 {
+			if len(x.boundsSince) > 0 {
 				known.at = now
 			}
 		}
-		since[r.ID], x.ChangedAt = known, known.at
-		survey.Regions = append(survey.Regions, x)
+		since[r.ID], surveyed.ChangedAt = known, known.at
+		survey.Regions = append(survey.Regions, surveyed)
 	}
-	s.boundsSince = since
-	_, notes := s.planner.Plan(survey)
-	s.tellNotes(notes)
-	for _, o := range s.planner.Open() {
-		s.give(o, loads[o.Region].Store)
+	x.boundsSince = since
+	_, notes := x.planner.Plan(survey)
+	x.tellNotes(notes)
+	for _, o := range x.planner.Open() {
+		x.orders.give(o, loads[o.Region].Store)
 	}
 }
 
@@ -153,75 +171,84 @@ type boundsSince struct {
 }
 
 // tellNotes tells of what the policy cannot do, each thing once.
-func (s *Store) tellNotes(notes []schedule.Note) {
+func (x *plans) tellNotes(notes []schedule.Note) {
 	told := make(map[string]bool)
 	for _, n := range notes {
 		key := fmt.Sprintf("%d %s", n.Region, n.About)
 		told[key] = true
-		if !s.noted[key] {
-			s.tell("%s", n)
+		if !x.noted[key] {
+			x.tell("%s", n)
 		}
 	}
-	s.noted = told
+	x.noted = told
+}
+
+// orders passes the orders of meta's leader on to the stores, and carries out those of this store on a goroutine of its
+// own. give and take may run concurrently.
+type orders struct {
+	*core
+	replicas *replicaSet
+	changes  *changes
+	queue    chan schedule.Order // one order may wait
 }
 
 // give sends an order to the store that is to carry it out. An order that does not arrive is given again.
-func (s *Store) give(o schedule.Order, to topology.StoreID) {
-	if to == s.o.ID {
-		s.takeOrder(o)
+func (x *orders) give(o schedule.Order, to topology.StoreID) {
+	if to == x.o.ID {
+		x.take(o)
 		return
 	}
 	if to == 0 {
 		return
 	}
-	s.wg.Go(func() { s.ask(s.ctx, to, message{Order: &o}, nil) })
+	x.wg.Go(func() { x.ask(x.ctx, to, message{Order: &o}, nil) })
 }
 
-// takeOrder leaves an order to the goroutine that carries orders out, one after the other. While that one is busy the
+// take leaves an order to the goroutine that carries orders out, one after the other. While that one is busy the
 // order is left out: it comes again.
-func (s *Store) takeOrder(o schedule.Order) {
+func (x *orders) take(o schedule.Order) {
 	select {
-	case s.orders <- o:
+	case x.queue <- o:
 	default:
 	}
 }
 
-// carryOut carries out the orders of meta's leader until the store closes.
-func (s *Store) carryOut() {
+// run carries out the orders of meta's leader until the store closes.
+func (x *orders) run() {
 	for {
 		select {
-		case <-s.ctx.Done():
+		case <-x.ctx.Done():
 			return
-		case o := <-s.orders:
-			r := s.replicas.get(o.Region)
-			if r == nil || r.Bounds().Version != o.Version || s.failed() != nil {
+		case o := <-x.queue:
+			r := x.replicas.get(o.Region)
+			if r == nil || r.Bounds().Version != o.Version || x.failed() != nil {
 				continue
 			}
-			if err := s.obey(r, o); err != nil && s.ctx.Err() == nil {
-				s.tell("%s: %v", o, err)
+			if err := x.obey(r, o); err != nil && x.ctx.Err() == nil {
+				x.tell("%s: %v", o, err)
 			}
 		}
 	}
 }
 
-func (s *Store) obey(r *region.Replica, o schedule.Order) error {
-	ctx, cancel := context.WithTimeout(s.ctx, 2*stepTime)
+func (x *orders) obey(r *region.Replica, o schedule.Order) error {
+	ctx, cancel := context.WithTimeout(x.ctx, 2*stepTime)
 	defer cancel()
 	if o.Kind == schedule.SplitRegion {
-		_, err := s.changes.split(ctx, o.Region, o.Slot, o.Reason)
+		_, err := x.changes.split(ctx, o.Region, o.Slot, o.Reason)
 		return err
 	}
 	left, _ := r.Region()
-	right, err := s.changes.neighbour(&left)
+	right, err := x.changes.neighbour(&left)
 	if err != nil {
 		return err
 	}
 	if right.ID != o.Right || right.Version != o.RightVersion {
 		return nil // the order is stale
 	}
-	if x := s.replicas.get(right.ID); x == nil || time.Since(x.Thawed()) < heldRest {
+	if mine := x.replicas.get(right.ID); mine == nil || time.Since(mine.Thawed()) < heldRest {
 		return nil // it comes again
 	}
-	_, err = s.changes.merge(ctx, o.Region, o.Reason, new(time.Duration))
+	_, err = x.changes.merge(ctx, o.Region, o.Reason, new(time.Duration))
 	return err
 }

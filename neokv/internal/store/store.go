@@ -121,26 +121,22 @@ type Store struct {
 
 	bus bus
 
-	replicas  replicaSet
-	ranges    ranges
-	left      atomic.Bool // the store may hold data of slots that belong to none of its replicas
-	drivers   drivers
-	stepCalls stepCalls
-	steps     steps
-	changes   changes
-	orders    chan schedule.Order
-	sampler   *schedule.SlotSampler // nil if no region is split for its load
-	measured  measured
-	// Of the goroutine that sends heartbeats, while this store leads meta: see schedule.go.
-	planner     schedule.Planner
-	plannedAt   time.Time
-	boundsSince map[topology.RegionID]boundsSince
-	noted       map[string]bool
-	randMu      sync.Mutex // for Options.Rand
-	counters    regionCounters
-	popped      redis.PopMemory
-	scriptTurn  chan struct{}    // see region.Options
-	janitor     *janitor.Janitor // nil until Open has started it
+	replicas   replicaSet
+	ranges     ranges
+	left       atomic.Bool // the store may hold data of slots that belong to none of its replicas
+	drivers    drivers
+	stepCalls  stepCalls
+	steps      steps
+	changes    changes
+	orders     orders
+	loads      loads
+	plans      plans
+	heartbeat  heartbeat
+	randMu     sync.Mutex // for Options.Rand
+	counters   regionCounters
+	popped     redis.PopMemory
+	scriptTurn chan struct{}    // see region.Options
+	janitor    *janitor.Janitor // nil until Open has started it
 
 }
 
@@ -164,14 +160,14 @@ func newStore(o Options) *Store {
 	s := &Store{
 		core:       core{o: o, reporting: newBell(), tending: newBell()},
 		meta:       metaMember{last: 1},
-		orders:     make(chan schedule.Order, 1),
 		scriptTurn: make(chan struct{}, max(1, runtime.NumCPU()/2)),
 		counters:   regionCounters{regions: make(map[topology.RegionID]*region.Counters)},
 	}
 	s.records = records{&s.core}
 	s.meta.core, s.space.core = &s.core, &s.core
+	s.loads.core, s.loads.records, s.loads.replicas = &s.core, &s.records, &s.replicas
 	if o.Settings.Region.SplitLoad > 0 {
-		s.sampler = new(schedule.SlotSampler)
+		s.loads.sampler = new(schedule.SlotSampler)
 	}
 	s.replicas.now.Store(&Replicas{})
 	s.progress = progress{&s.core, &s.replicas, &s.cluster, &s.meta, make(chan struct{}, 1)}
@@ -183,6 +179,9 @@ func newStore(o Options) *Store {
 	s.stepCalls = stepCalls{&s.core, &s.replicas, &s.cluster, &s.drivers}
 	s.steps = steps{&s.core, &s.replicas, &s.progress, &s.drivers, &s.stepCalls}
 	s.changes = changes{&s.core, &s.records, &s.replicas, &s.cluster, &s.meta, &s.progress, &s.drivers, &s.stepCalls, &s.steps}
+	s.orders = orders{&s.core, &s.replicas, &s.changes, make(chan schedule.Order, 1)}
+	s.plans.core, s.plans.cluster, s.plans.orders = &s.core, &s.cluster, &s.orders
+	s.heartbeat = heartbeat{&s.core, &s.replicas, &s.space, &s.cluster, &s.meta, &s.loads, &s.plans}
 	s.cluster.init(&s.core, &s.replicas, &s.space, &s.records)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.bus.open(&s.core)
@@ -277,9 +276,9 @@ func Open(o Options) (s *Store, err error) {
 		return s, err
 	}
 	s.left.Store(true)
-	s.wg.Go(s.run)
+	s.wg.Go(s.heartbeat.run)
 	s.wg.Go(s.tend)
-	s.wg.Go(s.carryOut)
+	s.wg.Go(s.orders.run)
 	s.wg.Go(s.leadership.bridgeStalls)
 	s.wg.Go(s.watch.run)
 	if o.Settings.Raft.LeaderReturn > 0 {
