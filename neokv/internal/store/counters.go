@@ -4,7 +4,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/engine"
@@ -49,8 +48,7 @@ func (s *Store) Commands() (n int64) {
 
 // regionCounters has what the store keeps for Counters.
 type regionCounters struct {
-	reclaimed atomic.Int64 // ranges of slots that belonged to no replica, deleted
-	disk      disk.Stats   // as of when the store was opened, since its file system may be older
+	disk disk.Stats // as of when the store was opened, since its file system may be older
 
 	mu      sync.Mutex
 	regions map[topology.RegionID]*region.Counters

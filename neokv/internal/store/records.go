@@ -15,7 +15,7 @@ import (
 
 // records is the store's database as far as it tells of the store itself: its identity, the records of its replicas,
 // the map that it adopted last, and which slots have data. It has no state of its own; whoever changes the slots of
-// replicas holds the lock of the ranges.
+// replicas holds slots.mu.
 type records struct{ *core }
 
 // identify checks that the folder belongs to this store and cluster and has the present format. known is false for a

@@ -40,7 +40,7 @@ func TestReclaimWaitsForASnapshot(t *testing.T) {
 	}
 	reclaimed := make(chan error, 1)
 	install := func() error {
-		go func() { reclaimed <- s.reclaimAll() }() // reclaim may find that the store has begun by itself
+		go func() { reclaimed <- s.slots.reclaimAll() }() // reclaim may find that the store has begun by itself
 		select {
 		case err := <-reclaimed:
 			reclaimed <- err
@@ -63,7 +63,7 @@ func TestReclaimWaitsForASnapshot(t *testing.T) {
 			return false
 		}
 		all := topology.SlotRange{First: left.Slots.First, Last: right.Slots.Last}
-		return beside{s}.Cover(left.ID, all, install) == nil // not if the store has thawed the region again
+		return s.slots.Cover(left.ID, all, install) == nil // not if the store has thawed the region again
 	})
 	if err := <-reclaimed; err != nil {
 		t.Error(err)
@@ -188,7 +188,7 @@ func TestAncestors(t *testing.T) {
 				m.Regions = append(m.Regions, r)
 			}
 		}
-		a := (&Store{core: core{o: Options{ID: 1}}}).ancestors(m, owned)
+		a := ancestorsOn(1, m, owned)
 		for i, p := range c.all {
 			if p.where == -1 && !a.of(&topology.Region{ID: p.id, Slots: topology.SplitEvenly(len(c.all))[i]}) {
 				got = append(got, p.id)

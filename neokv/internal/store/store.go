@@ -10,8 +10,6 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"runtime"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"neokv.dev/neokv/internal/disk"
@@ -20,7 +18,6 @@ import (
 	"neokv.dev/neokv/internal/lua"
 	"neokv.dev/neokv/internal/meta"
 	"neokv.dev/neokv/internal/multiraft"
-	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/schedule"
@@ -121,22 +118,19 @@ type Store struct {
 
 	bus bus
 
-	replicas   replicaSet
-	ranges     ranges
-	left       atomic.Bool // the store may hold data of slots that belong to none of its replicas
-	drivers    drivers
-	stepCalls  stepCalls
-	steps      steps
-	changes    changes
-	orders     orders
-	loads      loads
-	plans      plans
-	heartbeat  heartbeat
-	randMu     sync.Mutex // for Options.Rand
-	counters   regionCounters
-	popped     redis.PopMemory
-	scriptTurn chan struct{}    // see region.Options
-	janitor    *janitor.Janitor // nil until Open has started it
+	replicas  replicaSet
+	slots     slots
+	keeper    keeper
+	drivers   drivers
+	stepCalls stepCalls
+	steps     steps
+	changes   changes
+	orders    orders
+	loads     loads
+	plans     plans
+	heartbeat heartbeat
+	counters  regionCounters
+	janitor   *janitor.Janitor // nil until Open has started it
 
 }
 
@@ -158,10 +152,9 @@ func Places(dir, walDir string) disk.Places {
 // newStore returns a store whose parts know each other, and of which nothing runs yet.
 func newStore(o Options) *Store {
 	s := &Store{
-		core:       core{o: o, reporting: newBell(), tending: newBell()},
-		meta:       metaMember{last: 1},
-		scriptTurn: make(chan struct{}, max(1, runtime.NumCPU()/2)),
-		counters:   regionCounters{regions: make(map[topology.RegionID]*region.Counters)},
+		core:     core{o: o, reporting: newBell(), tending: newBell()},
+		meta:     metaMember{last: 1},
+		counters: regionCounters{regions: make(map[topology.RegionID]*region.Counters)},
 	}
 	s.records = records{&s.core}
 	s.meta.core, s.space.core = &s.core, &s.core
@@ -182,6 +175,11 @@ func newStore(o Options) *Store {
 	s.orders = orders{&s.core, &s.replicas, &s.changes, make(chan schedule.Order, 1)}
 	s.plans.core, s.plans.cluster, s.plans.orders = &s.core, &s.cluster, &s.orders
 	s.heartbeat = heartbeat{&s.core, &s.replicas, &s.space, &s.cluster, &s.meta, &s.loads, &s.plans}
+	s.slots.core, s.slots.records, s.slots.replicas, s.slots.cluster = &s.core, &s.records, &s.replicas, &s.cluster
+	s.keeper.core, s.keeper.records, s.keeper.replicas, s.keeper.cluster = &s.core, &s.records, &s.replicas, &s.cluster
+	s.keeper.leadership, s.keeper.changes, s.keeper.slots = &s.leadership, &s.changes, &s.slots
+	s.keeper.sampler, s.keeper.counters = s.loads.sampler, &s.counters
+	s.keeper.scriptTurn = make(chan struct{}, max(1, runtime.NumCPU()/2))
 	s.cluster.init(&s.core, &s.replicas, &s.space, &s.records)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.bus.open(&s.core)
@@ -251,7 +249,7 @@ func Open(o Options) (s *Store, err error) {
 	}
 	s.watch.look()
 	s.raft.OpenLog(s.engine)
-	if err := s.checkLogs(all); err != nil {
+	if err := s.keeper.checkLogs(all); err != nil {
 		return s, err
 	}
 	if o.Admit != nil {
@@ -266,18 +264,18 @@ func Open(o Options) (s *Store, err error) {
 		return s, err
 	}
 	s.leadership.campaignForMeta()
-	if err := s.removeLogs(all); err != nil {
+	if err := s.keeper.removeLogs(all); err != nil {
 		return s, err
 	}
-	if err := s.startReplicas(all); err != nil {
+	if err := s.keeper.startAll(all); err != nil {
 		return s, err
 	}
 	if err := o.FS.Failed(); err != nil {
 		return s, err
 	}
-	s.left.Store(true)
+	s.slots.left.Store(true)
 	s.wg.Go(s.heartbeat.run)
-	s.wg.Go(s.tend)
+	s.wg.Go(s.keeper.run)
 	s.wg.Go(s.orders.run)
 	s.wg.Go(s.leadership.bridgeStalls)
 	s.wg.Go(s.watch.run)
@@ -422,10 +420,4 @@ func (s *Store) fenced(cause error) {
 	if s.o.OnFail != nil {
 		s.o.OnFail(fmt.Errorf("store %d: %w", s.o.ID, cause))
 	}
-}
-
-// leadingChanged is called by replicas: see region.Options.Changed.
-func (s *Store) leadingChanged() {
-	s.cluster.publish()
-	s.reporting.ring()
 }

@@ -1,0 +1,316 @@
+package store
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"neokv.dev/neokv/internal/engine"
+	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/meta"
+	"neokv.dev/neokv/internal/region"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// slots knows which slots belong to a replica of the store, and lets go of the others. A slot belongs to one replica of
+// the store at most: to the one whose region state has it. A joining replica has the slots of its region from the
+// beginning, so that nobody else takes them. What the store holds of slots that belong to none of its replicas was left
+// behind: it can be deleted at any time.
+//
+// slots is the store as its replicas see it: see region.Beside. join, retireLeft and reclaim are of the keeper's
+// goroutine.
+type slots struct {
+	*core
+	records  *records
+	replicas *replicaSet
+	cluster  *clusterMap
+
+	// mu is held by whoever gives slots to a replica or takes them away: a merge, the installation of a snapshot that
+	// brings more slots, a join, and the reclaiming of what was left behind. A split needs no lock, since its one batch
+	// hands the slots over.
+	mu   sync.Mutex
+	left atomic.Bool // the store may hold data of slots that belong to none of its replicas
+}
+
+// join makes records of replicas that the map gives to this store and that it does not have, where their slots belong
+// to no other replica here.
+func (x *slots) join() error {
+	m := x.cluster.adopted()
+	replicas := x.replicas.all()
+	var missing []*topology.Region
+	for i := range m.Regions {
+		r := &m.Regions[i]
+		if _, held := r.PeerOn(x.o.ID); held && replicas[r.ID] == nil {
+			missing = append(missing, r)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	b := x.engine.NewBatch()
+	if err := x.addMissing(b, m, missing); err != nil || b.Empty() {
+		b.Close()
+		return err
+	}
+	return b.Commit(true)
+}
+
+// addMissing adds to a batch the records of missing replicas that may join.
+func (x *slots) addMissing(b *engine.Batch, m *meta.Map, missing []*topology.Region) error {
+	all, err := x.records.owned()
+	if err != nil {
+		return err
+	}
+	ancestors := ancestorsOn(x.o.ID, m, all)
+	for _, r := range missing {
+		if slices.ContainsFunc(all, func(o ownedRegion) bool {
+			return o.id == r.ID || o.state.Slots.Overlaps(r.Slots) && !x.o.Mistakes.AnyJoin
+		}) || ancestors.of(r) {
+			continue
+		}
+		if value, err := x.records.get(keys.AppendRegionState(nil, r.ID)); err != nil {
+			return err
+		} else if value != nil {
+			continue // it was absorbed
+		}
+		peer, _ := r.PeerOn(x.o.ID)
+		record := keys.ReplicaRecord{ID: peer.Replica, Joins: true, Peers: r.Peers}
+		state := keys.RegionState{Slots: r.Slots, Version: r.Version}
+		if err := errors.Join(b.DeleteSlots(r.Slots), setReplica(b, r.ID, &state, &record)); err != nil {
+			return err
+		}
+		all = append(all, ownedRegion{r.ID, record, state})
+	}
+	return nil
+}
+
+// retireLeft ends frozen replicas that merges have left behind here, which keep their slots from regions that have them
+// by now. A merge that ends as it should leaves none behind. A program that ended merges before all stores had synced
+// them may have: a crash took the merge from this store, and the next split narrowed the left region elsewhere before
+// the store had caught up.
+func (x *slots) retireLeft() error {
+	m := x.cluster.adopted()
+	for id, r := range x.replicas.all() {
+		b := r.Bounds()
+		if b.Phase != keys.Frozen || !gone(m, id, b) {
+			continue
+		}
+		past, err := x.past(b.Change)
+		if err != nil {
+			return err
+		}
+		if !past {
+			continue
+		}
+		err = r.Absorbed(region.ByRepair, func() error {
+			if r.Bounds().Phase != keys.Frozen {
+				return errNotFrozen
+			}
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			return region.Retire(x.engine, id)
+		})
+		if errors.Is(err, errNotFrozen) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		x.tell("region %d: its replica on store %d, which a merge had left behind, is removed", id, x.o.ID)
+		x.left.Store(true)
+	}
+	return nil
+}
+
+// past reports whether the left region's replica here is past the change in which it takes over a region that leaves.
+// If it is not, its log has the merge yet, which ends the replica of that one.
+func (x *slots) past(leaving keys.RegionChange) (bool, error) {
+	left := x.replicas.get(leaving.Other)
+	if left == nil {
+		was, err := region.PhaseOf(x.engine, leaving.Other)
+		return was == keys.Absorbed, err
+	}
+	applied := left.Applied() // before the bounds, which are not older then
+	c := left.Bounds().Change
+	open := (c.Kind == keys.Merging || c.Kind == keys.Merged) && c.Begun == leaving.Begun
+	return applied >= leaving.Begun && !open, nil
+}
+
+// reclaim deletes what the store holds of slots that belong to none of its replicas. It looks only when a region may
+// have lost slots since it looked last.
+func (x *slots) reclaim() error {
+	if !x.left.Swap(false) {
+		return nil
+	}
+	return x.reclaimAll()
+}
+
+// reclaimAll is reclaim that looks in any case.
+func (x *slots) reclaimAll() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	all, err := x.records.owned()
+	if err != nil {
+		return err
+	}
+	held := make([]topology.SlotRange, len(all))
+	for i := range all {
+		held[i] = all[i].state.Slots
+	}
+	for _, r := range topology.Complement(held) {
+		empty, err := x.records.empty(r)
+		if err != nil {
+			return err
+		}
+		if empty {
+			continue
+		}
+		b := x.engine.NewBatch()
+		if err := b.DeleteSlots(r); err != nil {
+			b.Close()
+			return err
+		}
+		if err := b.Commit(false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Child implements region.Beside.
+func (x *slots) Child(b *engine.Batch, child topology.Region) error {
+	peer, held := child.PeerOn(x.o.ID)
+	if !held {
+		x.left.Store(true)
+		return nil
+	}
+	record := keys.ReplicaRecord{ID: peer.Replica, Peers: child.Peers}
+	if err := b.Set(keys.AppendReplica(nil, child.ID), record.Append(nil)); err != nil {
+		return err
+	}
+	if err := x.raft.BeginAfter(b, child, peer.Replica, region.ChildIndex, region.ChildTerm); err != nil {
+		return err
+	}
+	x.cluster.bear(child)
+	return nil
+}
+
+// Absorb implements region.Beside.
+func (x *slots) Absorb(right topology.RegionID, f func() error) error {
+	// The right replica's lock comes first: it may be installing a snapshot, which takes the lock of the slots, too.
+	locked := func() error {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		return f()
+	}
+	if r := x.replicas.get(right); r != nil {
+		return r.Absorbed(region.ByEntry, locked)
+	}
+	return locked()
+}
+
+// Cover implements region.Beside. The replicas that it ends are frozen, so nobody else changes what it finds.
+func (x *slots) Cover(by topology.RegionID, slots topology.SlotRange, install func() error) error {
+	all, err := x.records.owned()
+	if err != nil {
+		return err
+	}
+	var ended []topology.RegionID
+	// The last step holds the lock until the region has the slots. In between they belong to nobody, and would be taken
+	// for left behind. The locks of replicas come before it, as everywhere.
+	end := func() error {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		for _, id := range ended {
+			if err := region.Retire(x.engine, id); err != nil {
+				return err
+			}
+		}
+		err := install()
+		x.left.Store(true) // the region may have lost slots
+		return err
+	}
+	for i := range all {
+		o := &all[i]
+		if o.id == by || !o.state.Slots.Overlaps(slots) {
+			continue
+		}
+		ended = append(ended, o.id)
+		if r := x.replicas.get(o.id); r != nil {
+			inner := end
+			end = func() error { return r.Absorbed(region.ByEntry, inner) }
+		}
+	}
+	return end()
+}
+
+// errNotFrozen says that the merge has ended a replica meanwhile, after all.
+var errNotFrozen = errors.New("the replica is not frozen any more")
+
+// gone reports whether a map shows that a region with some bounds was absorbed: the map does not have it, and only
+// regions of later versions have its slots. A region that has not got on the map yet has a later version than they.
+func gone(m *meta.Map, id topology.RegionID, b *region.Bounds) bool {
+	return m.Version > 0 && !slices.ContainsFunc(m.Regions, func(r topology.Region) bool {
+		return r.ID == id || r.Slots.Overlaps(b.Slots) && r.Version <= b.Version
+	})
+}
+
+// ancestors has for each slot the first of the regions that may be sent a state here in which they have the slot:
+// regions that join and have no data yet, or that are to. It is settled where there is none, and 0 where the map does
+// not tell.
+//
+// For what the map knows of a region may be newer than what a joining replica of it is sent, by a leader that has not
+// applied the last split yet, or that has been replaced and does not know. That state has the slots of both halves, and
+// its log has the split, which makes the replica of the right half here. A replica of that half that has joined
+// meanwhile would be in the way of both.
+//
+// A region keeps its first slot for life, and a child has a larger id than its parent. So what stands between a region
+// and the next slots to its left that are settled tells whether one of its ancestors may be sent such a state.
+type ancestors []topology.RegionID
+
+const settled topology.RegionID = math.MaxInt64
+
+// ancestorsOn returns the ancestors as they are on a store with these replicas.
+func ancestorsOn(store topology.StoreID, m *meta.Map, all []ownedRegion) ancestors {
+	a := make(ancestors, topology.SlotCount)
+	note := func(slots topology.SlotRange, id topology.RegionID) {
+		for slot := int(slots.First); slot <= int(slots.Last); slot++ {
+			if a[slot] == 0 || a[slot] > id {
+				a[slot] = id
+			}
+		}
+	}
+	for i := range m.Regions {
+		r := &m.Regions[i]
+		if _, held := r.PeerOn(store); held {
+			note(r.Slots, r.ID)
+		} else {
+			note(r.Slots, settled)
+		}
+	}
+	for i := range all {
+		o := &all[i]
+		if o.record.Joins && o.state.ApplyIndex == 0 {
+			note(o.state.Slots, o.id)
+			continue
+		}
+		for slot := int(o.state.Slots.First); slot <= int(o.state.Slots.Last); slot++ {
+			a[slot] = settled
+		}
+	}
+	return a
+}
+
+// of reports whether one of a region's ancestors may be sent a state in which it has slots of the region.
+func (a ancestors) of(r *topology.Region) bool {
+	for slot := int(r.Slots.First) - 1; slot >= 0 && a[slot] != settled; slot-- {
+		if a[slot] < r.ID {
+			return true
+		}
+	}
+	return false
+}
