@@ -308,7 +308,7 @@ func unrestAt(st *store.Store, all []topology.Region) error {
 		return found(boundsWrong, "in the end store %d: %s", st.ID(), fmt.Sprintf(format, args...))
 	}
 	replicas := st.Replicas()
-	records, err := st.Records()
+	records, err := store.Records(st.Engine())
 	if err != nil {
 		return wrong("%v", err)
 	}

@@ -46,7 +46,7 @@ func TestBatches(t *testing.T) {
 		{3, 1, 2, true},
 	} {
 		got = nil
-		if err := s.handleBatch(x.from, batchOf(uint64(x.incarnation), uint64(x.number), "1", "2")); err != nil {
+		if err := handleBatch(s, x.from, batchOf(uint64(x.incarnation), uint64(x.number), "1", "2")); err != nil {
 			t.Fatal(err)
 		}
 		if taken := slices.Equal(got, []string{"1", "2"}); taken != x.taken || !taken && got != nil {
@@ -57,14 +57,14 @@ func TestBatches(t *testing.T) {
 		t.Errorf("%d messages came late, want 6", n)
 	}
 	for _, from := range []int{0, 1, 4} {
-		if err := s.handleBatch(from, batchOf(9, 9, "x")); err == nil {
+		if err := handleBatch(s, from, batchOf(9, 9, "x")); err == nil {
 			t.Errorf("a batch of store %d was taken", from)
 		}
 	}
 }
 
-func (s *Store) handleBatch(from int, b []byte) error {
-	_, err := s.handle(context.Background(), topology.StoreID(from), b)
+func handleBatch(s *Store, from int, b []byte) error {
+	_, err := s.calls.handle(context.Background(), topology.StoreID(from), b)
 	return err
 }
 

@@ -176,7 +176,7 @@ func TestStepsFindTheLeader(t *testing.T) {
 			t.Errorf("a call to a region whose leader is known later: %v, %v", done, err)
 		}
 		for _, other := range c.stores {
-			reply, err := other.handle(t.Context(), s.ID(), mustJSON(t, message{Change: &call}))
+			reply, err := other.calls.handle(t.Context(), s.ID(), mustJSON(t, message{Change: &call}))
 			var a changeAnswer
 			if err == nil {
 				err = json.Unmarshal(reply, &a)

@@ -18,9 +18,9 @@ import (
 // of the table take no lock. All other methods may run concurrently, too, but for adopt.
 type clusterMap struct {
 	*core
+	records  *records
 	replicas *replicaSet
 	space    *space
-	records  *records
 
 	table      atomic.Pointer[route.Table]
 	changed    atomic.Pointer[chan struct{}] // closed when there is a newer table; replaced after the table
@@ -37,8 +37,8 @@ type clusterMap struct {
 }
 
 // init makes the map of a store that knows nothing yet.
-func (x *clusterMap) init(c *core, replicas *replicaSet, space *space, records *records) {
-	x.core, x.replicas, x.space, x.records = c, replicas, space, records
+func (x *clusterMap) init(c *core, records *records, replicas *replicaSet, space *space) {
+	x.core, x.records, x.replicas, x.space = c, records, replicas, space
 	x.current, x.heard = new(meta.Map), time.Now()
 	x.statuses, x.leads = make(map[topology.StoreID]meta.Status), make(map[topology.RegionID]meta.Lead)
 	x.born = make(map[topology.RegionID]topology.Region)
@@ -78,7 +78,8 @@ func (x *clusterMap) arrived() *meta.Map {
 	return m
 }
 
-// learn takes the view that meta's leader sends. It leaves a newer map to the goroutine that reports, since starting replicas takes a while.
+// learn takes the view that meta's leader sends. It leaves a newer map to the goroutine that reports, since to adopt it
+// takes a while.
 func (x *clusterMap) learn(v *meta.ClusterView) {
 	x.mu.Lock()
 	news := false

@@ -209,7 +209,7 @@ func TestFailingFollowerPromisesNothing(t *testing.T) {
 	hold := make(chan struct{})
 	fs.OnFence(func(err error) {
 		<-hold
-		follower.fenced(err)
+		follower.keeper.fenced(err)
 	})
 	fenced := make(chan struct{})
 	go func() {

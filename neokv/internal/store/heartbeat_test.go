@@ -66,7 +66,7 @@ func FuzzCalls(f *testing.F) {
 		if err != nil || !bytes.Equal(mustJSON(t, back), text) {
 			t.Errorf("%s comes back as %+v, %v", text, back, err)
 		}
-		reply, err := s.handle(t.Context(), 2, data)
+		reply, err := s.calls.handle(t.Context(), 2, data)
 		if most := 100 + 4*len(data); err == nil && len(reply) > most {
 			t.Errorf("an answer of %d bytes to %d; want at most %d", len(reply), len(data), most)
 		}

@@ -45,8 +45,7 @@ type fitness struct {
 	Applied []uint64      `json:"applied"` // the apply index of the replica of each region that was asked for
 }
 
-// homes is the goroutine that hands regions back to their homes. What it remembers of them is its own; fitness may run
-// concurrently.
+// homes is the goroutine that hands regions back to their homes. It alone uses away. fitness may run concurrently.
 type homes struct {
 	*core
 	space      *space

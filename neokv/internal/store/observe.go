@@ -1,13 +1,14 @@
 package store
 
 import (
+	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/topology"
 )
 
-// Records returns the region states of the replicas of which the store has records, for tests to inspect.
-func (s *Store) Records() (map[topology.RegionID]keys.RegionState, error) {
-	all, err := s.records.owned()
+// Records returns the region states of the replicas of which a store's engine has records, for tests to inspect.
+func Records(e *engine.Engine) (map[topology.RegionID]keys.RegionState, error) {
+	all, err := (&records{&core{engine: e}}).owned()
 	if err != nil {
 		return nil, err
 	}

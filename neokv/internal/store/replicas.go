@@ -17,8 +17,8 @@ import (
 )
 
 // keeper starts and ends the store's replicas, on a goroutine of its own. The store has a record of each
-// (keys.ReplicaRecord), beside the replica's region state. The keeper starts the replicas that have records, whatever the
-// cluster map says. A record is made
+// (keys.ReplicaRecord), beside the replica's region state. The keeper starts the replicas that have records, whatever
+// the cluster map says. A record is made
 //
 //   - when the store is opened for the first time, for the regions of a new cluster;
 //   - by the split of a region, for the child, in the batch that splits the parent;
@@ -259,4 +259,16 @@ func (x *keeper) removeLogs(all []ownedRegion) error {
 			return o.id == region && o.record.ID == replica
 		})
 	})
+}
+
+// fenced runs when the store's file system has failed or been killed, before the failing call returns. It lets nothing
+// leave the store any more, and answers everybody who waits for the store.
+func (x *keeper) fenced(cause error) {
+	x.endpoint.Isolate()
+	for _, r := range x.replicas.all() {
+		r.Release()
+	}
+	if x.o.OnFail != nil {
+		x.o.OnFail(fmt.Errorf("store %d: %w", x.o.ID, cause))
+	}
 }

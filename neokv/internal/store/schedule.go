@@ -101,7 +101,7 @@ func (x *loads) measure(leads []meta.Lead, now time.Time) (loads []meta.LedLoad)
 	return loads
 }
 
-// plans is how meta's leader comes to its orders. The goroutine that reports alone uses it, while this store leads meta.
+// plans makes the orders of meta's leader. The goroutine that reports alone uses it, while this store leads meta.
 type plans struct {
 	*core
 	cluster *clusterMap
@@ -164,7 +164,7 @@ func (x *plans) plan(group *meta.Group, now time.Time) {
 	}
 }
 
-// boundsSince is since when a region has the bounds that it has, zero if it had them when this store began to lead meta.
+// boundsSince is when a region's bounds last changed; zero if before this store led meta.
 type boundsSince struct {
 	version uint64
 	at      time.Time

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/topology"
@@ -218,26 +217,4 @@ func (x *spaceWatch) takers(t *route.Table, r *route.LedRegion) (heirs []topolog
 		}
 	}
 	return heirs, takers > len(r.Peers)/2, full
-}
-
-// drops reports whether a full store drops a message of Raft: one with entries that write, or the begin of a snapshot.
-// Meta's are few and small.
-func (s *Store) drops(m *multiraft.Message) bool {
-	if m.Type == multiraft.InstallSnapshot && !s.progress.runs(topology.RegionID(m.ShardID)) {
-		return true // the Raft library ends the process if a snapshot comes for a replica that has never run here
-	}
-	if !s.space.full.Load() || topology.RegionID(m.ShardID) == topology.MetaRegion {
-		return false
-	}
-	if m.Type == multiraft.InstallSnapshot {
-		return true
-	}
-	if m.Type == multiraft.Replicate {
-		for i := range m.Entries {
-			if region.Writes(&m.Entries[i]) {
-				return true
-			}
-		}
-	}
-	return false
 }

@@ -12,8 +12,8 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// stepCalls takes those steps of a change that the leader of the other region has to take: it calls that region's store,
-// perhaps this one, and answers such calls. It has no state of its own. All methods may run concurrently.
+// stepCalls has the leader of the other region take its steps of a change: it calls the store that leads that region,
+// perhaps this one, and answers such calls. It has no state. All methods may run concurrently.
 type stepCalls struct {
 	*core
 	replicas *replicaSet

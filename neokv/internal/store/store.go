@@ -101,37 +101,36 @@ type Mistakes struct {
 	RepeatBatch   bool // published messages of which no other store has told that it has them are sent again
 }
 
-// Store is a running store.
+// Store is a running store. It is the door to its parts: each has its own state, and its doc comment says which
+// goroutine and which lock guard that. A part knows only parts that stand above it here; to wake one below, it rings a
+// bell of core. All methods may run concurrently, but for Close.
 type Store struct {
 	core
 	records    records
+	replicas   replicaSet
+	space      space
 	meta       metaMember
 	cluster    clusterMap
 	progress   progress
-	space      space
-	watch      spaceWatch
-	homes      homes
 	leadership leadership
-
-	scripts scripts
-	audit   audit
-
-	bus bus
-
-	replicas  replicaSet
-	slots     slots
-	keeper    keeper
-	drivers   drivers
-	stepCalls stepCalls
-	steps     steps
-	changes   changes
-	orders    orders
-	loads     loads
-	plans     plans
-	heartbeat heartbeat
-	counters  regionCounters
-	janitor   *janitor.Janitor // nil until Open has started it
-
+	homes      homes
+	watch      spaceWatch
+	bus        bus
+	scripts    scripts
+	audit      audit
+	drivers    drivers
+	stepCalls  stepCalls
+	steps      steps
+	changes    changes
+	orders     orders
+	loads      loads
+	plans      plans
+	heartbeat  heartbeat
+	slots      slots
+	counters   regionCounters
+	keeper     keeper
+	calls      calls
+	janitor    *janitor.Janitor // nil until Open has started it
 }
 
 // engineDir and raftDir are the folders of the engine and of the Raft library within the store's folder.
@@ -151,38 +150,44 @@ func Places(dir, walDir string) disk.Places {
 
 // newStore returns a store whose parts know each other, and of which nothing runs yet.
 func newStore(o Options) *Store {
-	s := &Store{
-		core:     core{o: o, reporting: newBell(), tending: newBell()},
-		meta:     metaMember{last: 1},
-		counters: regionCounters{regions: make(map[topology.RegionID]*region.Counters)},
-	}
-	s.records = records{&s.core}
-	s.meta.core, s.space.core = &s.core, &s.core
-	s.loads.core, s.loads.records, s.loads.replicas = &s.core, &s.records, &s.replicas
+	s := new(Store)
+	c := &s.core
+	c.o, c.reporting, c.tending = o, newBell(), newBell()
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	s.records = records{c}
+	s.replicas.now.Store(&Replicas{})
+	s.space = space{core: c}
+	s.meta = metaMember{core: c, last: 1}
+	s.cluster.init(c, &s.records, &s.replicas, &s.space)
+	s.progress = progress{core: c, replicas: &s.replicas, meta: &s.meta, cluster: &s.cluster,
+		syncing: make(chan struct{}, 1)}
+	s.leadership = leadership{core: c, replicas: &s.replicas, meta: &s.meta, cluster: &s.cluster, progress: &s.progress}
+	s.homes = homes{core: c, replicas: &s.replicas, space: &s.space, cluster: &s.cluster, leadership: &s.leadership,
+		away: make(map[topology.RegionID]*awayRegion)}
+	s.watch = spaceWatch{core: c, replicas: &s.replicas, space: &s.space, cluster: &s.cluster, leadership: &s.leadership}
+	s.bus.open(c)
+	s.scripts = scripts{core: c, cluster: &s.cluster}
+	s.audit = audit{core: c, replicas: &s.replicas, cluster: &s.cluster}
+	s.stepCalls = stepCalls{core: c, replicas: &s.replicas, cluster: &s.cluster, drivers: &s.drivers}
+	s.steps = steps{core: c, replicas: &s.replicas, progress: &s.progress, drivers: &s.drivers, stepCalls: &s.stepCalls}
+	s.changes = changes{core: c, records: &s.records, replicas: &s.replicas, meta: &s.meta, cluster: &s.cluster,
+		progress: &s.progress, drivers: &s.drivers, stepCalls: &s.stepCalls, steps: &s.steps}
+	s.orders = orders{core: c, replicas: &s.replicas, changes: &s.changes, queue: make(chan schedule.Order, 1)}
+	s.loads = loads{core: c, records: &s.records, replicas: &s.replicas}
 	if o.Settings.Region.SplitLoad > 0 {
 		s.loads.sampler = new(schedule.SlotSampler)
 	}
-	s.replicas.now.Store(&Replicas{})
-	s.progress = progress{&s.core, &s.replicas, &s.cluster, &s.meta, make(chan struct{}, 1)}
-	s.leadership = leadership{&s.core, &s.replicas, &s.cluster, &s.meta, &s.progress}
-	s.watch = spaceWatch{&s.core, &s.space, &s.replicas, &s.cluster, &s.leadership, 0}
-	s.homes = homes{&s.core, &s.space, &s.replicas, &s.cluster, &s.leadership, make(map[topology.RegionID]*awayRegion)}
-	s.scripts.core, s.scripts.cluster = &s.core, &s.cluster
-	s.audit = audit{&s.core, &s.replicas, &s.cluster}
-	s.stepCalls = stepCalls{&s.core, &s.replicas, &s.cluster, &s.drivers}
-	s.steps = steps{&s.core, &s.replicas, &s.progress, &s.drivers, &s.stepCalls}
-	s.changes = changes{&s.core, &s.records, &s.replicas, &s.cluster, &s.meta, &s.progress, &s.drivers, &s.stepCalls, &s.steps}
-	s.orders = orders{&s.core, &s.replicas, &s.changes, make(chan schedule.Order, 1)}
-	s.plans.core, s.plans.cluster, s.plans.orders = &s.core, &s.cluster, &s.orders
-	s.heartbeat = heartbeat{&s.core, &s.replicas, &s.space, &s.cluster, &s.meta, &s.loads, &s.plans}
-	s.slots.core, s.slots.records, s.slots.replicas, s.slots.cluster = &s.core, &s.records, &s.replicas, &s.cluster
-	s.keeper.core, s.keeper.records, s.keeper.replicas, s.keeper.cluster = &s.core, &s.records, &s.replicas, &s.cluster
-	s.keeper.leadership, s.keeper.changes, s.keeper.slots = &s.leadership, &s.changes, &s.slots
-	s.keeper.sampler, s.keeper.counters = s.loads.sampler, &s.counters
-	s.keeper.scriptTurn = make(chan struct{}, max(1, runtime.NumCPU()/2))
-	s.cluster.init(&s.core, &s.replicas, &s.space, &s.records)
-	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.bus.open(&s.core)
+	s.plans = plans{core: c, cluster: &s.cluster, orders: &s.orders}
+	s.heartbeat = heartbeat{core: c, replicas: &s.replicas, space: &s.space, meta: &s.meta, cluster: &s.cluster,
+		loads: &s.loads, plans: &s.plans}
+	s.slots = slots{core: c, records: &s.records, replicas: &s.replicas, cluster: &s.cluster}
+	s.counters.regions = make(map[topology.RegionID]*region.Counters)
+	s.keeper = keeper{core: c, records: &s.records, replicas: &s.replicas, cluster: &s.cluster,
+		leadership: &s.leadership, changes: &s.changes, slots: &s.slots, counters: &s.counters,
+		sampler: s.loads.sampler, scriptTurn: make(chan struct{}, max(1, runtime.NumCPU()/2))}
+	s.calls = calls{core: c, space: &s.space, meta: &s.meta, cluster: &s.cluster, progress: &s.progress,
+		leadership: &s.leadership, homes: &s.homes, bus: &s.bus, scripts: &s.scripts, audit: &s.audit,
+		stepCalls: &s.stepCalls, orders: &s.orders, heartbeat: &s.heartbeat}
 	return s
 }
 
@@ -201,10 +206,10 @@ func Open(o Options) (s *Store, err error) {
 		Store: o.ID, Lease: o.Settings.Raft.Lease(), CommitInterval: o.Settings.Raft.RTT, Booting: o.Booting,
 		Tick: o.Settings.Raft.RTT, ElectionTicks: o.Settings.Raft.ElectionTicks,
 		HeartbeatTicks: multiraft.HeartbeatTicks(o.Settings.Raft),
-		Stalled:        s.raft.Stalled,
-		Revoke:         s.replicas.revoke, Forwarded: s.replicas.forwarded, Handle: s.handle, Drops: s.drops, Mistakes: o.Mistakes.Transport,
+		Stalled:        s.raft.Stalled, Revoke: s.replicas.revoke, Forwarded: s.replicas.forwarded,
+		Handle: s.calls.handle, Drops: s.calls.drops, Mistakes: o.Mistakes.Transport,
 	})
-	o.FS.OnFence(s.fenced)
+	o.FS.OnFence(s.keeper.fenced)
 	defer func() {
 		if err != nil {
 			if cause := o.FS.Failed(); cause != nil { // it names the file; err may be what followed from that
@@ -409,15 +414,3 @@ func (s *Store) Engine() *engine.Engine { return s.engine }
 
 // Leads returns the regions that the store serves at this moment, in no order.
 func (s *Store) Leads() []meta.Lead { return s.replicas.all().leads(s.o.ID) }
-
-// fenced runs when the store's file system has failed or been killed, before the failing call returns. It lets nothing
-// leave the store any more, and answers everybody who waits for the store.
-func (s *Store) fenced(cause error) {
-	s.endpoint.Isolate()
-	for _, r := range s.replicas.all() {
-		r.Release()
-	}
-	if s.o.OnFail != nil {
-		s.o.OnFail(fmt.Errorf("store %d: %w", s.o.ID, cause))
-	}
-}
