@@ -136,11 +136,12 @@ func crashAt(t *testing.T, change string, at step, regions int) {
 		})
 		for i := range 60 {
 			key := fmt.Sprint("k", i)
-			entry, _ := c.stores[0].Table().Region(topology.SlotOf([]byte(key)))
 			x := run("GET", key)
-			if err := c.stores[entry.Leader-1].Replica(entry.ID).Read(x, time.Now().Add(time.Second)); err != nil {
-				t.Error(err)
-			}
+			c.until("read of "+key, func() bool { // the leader may change yet: a store that starts late campaigns
+				entry, _ := c.stores[0].Table().Region(topology.SlotOf([]byte(key)))
+				return entry.Leader != 0 &&
+					c.stores[entry.Leader-1].Replica(entry.ID).Read(x, time.Now().Add(time.Second)) == nil
+			})
 			if got, want := string(x.Out.Buf), fmt.Sprintf("$%d\r\n%d\r\n", len(fmt.Sprint(i)), i); got != want {
 				t.Errorf("%s = %q; want %q", key, got, want)
 			}
