@@ -4,9 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
+
+	"neokv.dev/results"
+	"neokv.dev/results/history"
 )
 
 // writeRuns writes result files of runs on successive days, and returns their names. From the run step on, throughput
@@ -58,8 +62,9 @@ func TestHistory(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	got = neokvRun(t, nil, "history", "show", "h.jsonl", "--workload", "get", "--figure", "throughput")
-	for _, want := range []string{"24 runs from 2026-05-04 to 2026-05-27", "change at 2026-05-16 03:02",
-		"-20.0 %", "worse", "seed 1"} {
+	for _, want := range []string{"24 runs from 2026-05-04 to 2026-05-27",
+		"change 1 between the runs of 2026-05-15 03:02 and 2026-05-16 03:02",
+		"-20.0 %", "worse", "correlation"} {
 		if got.status != statusDone || got.stderr != "" || !strings.Contains(got.stdout, want) {
 			t.Errorf("no %q in status %d, %s%s", want, got.status, got.stderr, got.stdout)
 		}
@@ -75,13 +80,34 @@ func TestHistory(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	var back struct {
-		Trends []struct{ Changes []struct{ Run int } }
+		Trends []struct {
+			Changes []struct{ Run, After, By, Found int }
+		}
 	}
-	got = neokvRun(t, nil, "history", "show", "h.jsonl", "--format", "json", "--seed", "7")
+	got = neokvRun(t, nil, "history", "show", "h.jsonl", "--format", "json", "--fail-on-change")
 	if err := json.Unmarshal([]byte(got.stdout), &back); err != nil || len(back.Trends) != 1 ||
 		len(back.Trends[0].Changes) != 1 || back.Trends[0].Changes[0].Run != 12 ||
-		!strings.Contains(got.stdout, "seed 7") {
-		t.Errorf("%+v, %v", back, err)
+		got.status != statusBroken || got.stderr != "neokv: history: 1 change\n" {
+		t.Errorf("%+v, %v, %+v", back, err, got)
+	}
+	c := back.Trends[0].Changes[0]
+	if c.After != 11 || c.By != 12 || c.Found < 16 {
+		t.Errorf("the change lies after run %d, at most in run %d, and was found with run %d", c.After, c.By, c.Found)
+	}
+	for latest, want := range map[int]int{24 - c.Found: statusBroken, 24 - c.Found - 1: statusDone} {
+		if latest < 1 {
+			t.Errorf("the change was found with the last run")
+			continue
+		}
+		got := neokvRun(t, nil, "history", "show", "h.jsonl", "--fail-on-change", "--latest", fmt.Sprint(latest))
+		if got.status != want {
+			t.Errorf("--latest %d: %+v", latest, got)
+		}
+	}
+	got = neokvRun(t, nil, "history", "confirm", "h.jsonl")
+	want := "neokv: change 1 cannot be confirmed by ab: the target was not a cluster of bench's own\n"
+	if got.status != statusInvalid || got.stderr != want {
+		t.Errorf("%+v", got)
 	}
 }
 
@@ -126,6 +152,12 @@ func TestHistoryOfBadInput(t *testing.T) {
 		{"history show", []string{"history show: 0 arguments, want a history"}},
 		{"history show none.jsonl --format xml", []string{"--format xml: want one of table, html, json",
 			"none.jsonl: no such"}},
+		{"history show h.jsonl --latest 2", []string{"--latest 2: want 1 or more, and --fail-on-change"}},
+		{"history show h.jsonl --latest 0 --fail-on-change", []string{"--latest 0: want 1 or more"}},
+		{"history confirm", []string{"history confirm: 0 arguments, want a history"}},
+		{"history confirm h.jsonl --change 0 --figure thruput", []string{"--change 0: want 1 or more",
+			"--figure thruput: not in h.jsonl"}},
+		{"history confirm h.jsonl", []string{"h.jsonl: no change to confirm"}},
 		{"history show run-00.jsonl", []string{"run-00.jsonl: this is a file of bench: neokv results prints it"}},
 		{"history show h.jsonl --figure thruput --figure throughputs --workload set --format htm -o h.jsonl", []string{
 			"--format htm: want one of table, html, json; did you mean html?", "--out: h.jsonl is a file to read",
@@ -147,5 +179,72 @@ func TestHistoryOfBadInput(t *testing.T) {
 	}
 	if got := neokvRun(t, nil, "history", "add", "none/h.jsonl", names[1]); got.status != statusFailed {
 		t.Errorf("a folder that is not there: %+v", got)
+	}
+}
+
+// TestHistoryConfirm: ab runs for the two commits of a change, and its status is that of the verb.
+func TestHistoryConfirm(t *testing.T) {
+	t.Chdir(t.TempDir())
+	git := func(args ...string) string {
+		t.Helper()
+		c := exec.Command("git", append([]string{"-c", "user.name=a", "-c", "user.email=a@b.example"}, args...)...)
+		out, err := c.CombinedOutput()
+		if err != nil {
+			t.Skipf("git %s: %v: %s", args, err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	entry := func(day int, commit string, value float64) history.Entry {
+		return history.Entry{Header: results.Header{Started: time.Date(2026, 5, 1+day, 0, 0, 0, 0, time.UTC),
+			Build: results.Build{Commit: commit}, Cluster: results.ClusterShape{InProcess: true, InMemory: true}},
+			Figures: []results.Figure{{Name: "throughput", Better: results.Higher, Value: value + float64(day*7919%13)/10}}}
+	}
+	write := func(first, second string) {
+		t.Helper()
+		os.Remove("h.jsonl")
+		var all []history.Entry
+		for day := range 24 {
+			if day < 12 {
+				all = append(all, entry(day, first, 100))
+			} else {
+				all = append(all, entry(day, second, 80))
+			}
+		}
+		if err := history.Append("h.jsonl", all...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("0123456789ab", "123456789abc")
+	got := neokvRun(t, nil, "history", "confirm", "h.jsonl")
+	if got.status != statusFailed ||
+		!strings.Contains(got.stderr, "change 1: the current folder is not in a git checkout") {
+		t.Errorf("no checkout: %+v", got)
+	}
+	git("init", "-q", ".")
+	git("commit", "-q", "--allow-empty", "-m", "one")
+	first := git("rev-parse", "HEAD")
+	got = neokvRun(t, nil, "history", "confirm", "h.jsonl")
+	if got.status != statusFailed || !strings.Contains(got.stderr, "this git checkout does not have commit 0123456789ab") {
+		t.Errorf("unknown commits: %+v", got)
+	}
+	git("commit", "-q", "--allow-empty", "-m", "two")
+	second := git("rev-parse", "HEAD")
+	write(first, second)
+	running := fmt.Sprintf("neokv: change 1: neokv ab --a revision=%s --b revision=%s --mem", first[:12], second[:12])
+	// The flags after -- are for ab, which refuses this one.
+	got = neokvRun(t, nil, "history", "confirm", "h.jsonl", "--", "--rounds", "0")
+	if got.status != statusInvalid || !strings.HasPrefix(got.stderr, running+" --rounds 0\n") ||
+		!strings.Contains(got.stderr, "--rounds 0: want 1 to 1000") {
+		t.Errorf("wrong flags of ab: %+v", got)
+	}
+	// The commits have no program to build, so ab fails.
+	got = neokvRun(t, nil, "history", "confirm", "h.jsonl", "--change", "1")
+	if got.status != statusFailed || !strings.HasPrefix(got.stderr, running+"\n") ||
+		!strings.Contains(got.stderr, "neokv: revision "+first[:12]+": go build") {
+		t.Errorf("nothing to build: %+v", got)
+	}
+	got = neokvRun(t, nil, "history", "confirm", "h.jsonl", "--change", "2")
+	if got.status != statusInvalid || !strings.Contains(got.stderr, "--change 2: h.jsonl has 1 change") {
+		t.Errorf("no such change: %+v", got)
 	}
 }

@@ -72,7 +72,7 @@ const (
 	statusDone    = 0
 	statusFailed  = 1 // could not do it
 	statusInvalid = 2 // usage, or invalid input; a Go program that panics outside of run ends with 2, too
-	statusBroken  = 3 // done, and what was measured does not hold: a regression of check, an SLO of bench
+	statusBroken  = 3 // done, and what was measured does not hold: a regression of check, an SLO of bench, a change
 )
 
 // run runs the verb that args name and returns the exit status.

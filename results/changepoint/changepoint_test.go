@@ -1,6 +1,7 @@
 package changepoint
 
 import (
+	"flag"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -8,10 +9,30 @@ import (
 	"time"
 )
 
-// level appends n values of a level with noise, a share of the level.
-func level(random *rand.Rand, values []float64, n int, level, noise float64) []float64 {
-	for range n {
-		values = append(values, level*(1+noise*random.NormFloat64()))
+var many = flag.Int("series", 0, "series of each kind; the tests then take minutes")
+
+// seriesOf returns how many series a test has.
+func seriesOf(usual int) int { return max(usual, *many) }
+
+// noise returns n values of an autoregression of order 1 around 0, with a standard deviation of 1.
+func noise(random *rand.Rand, correlation float64, n int) []float64 {
+	values := make([]float64, n)
+	for i := range values {
+		values[i] = random.NormFloat64()
+		if i > 0 {
+			values[i] = correlation*values[i-1] + math.Sqrt(1-correlation*correlation)*values[i]
+		}
+	}
+	return values
+}
+
+// mixed is noise of which a share lies far away.
+func mixed(random *rand.Rand, share, far float64, n int) []float64 {
+	values := noise(random, 0, n)
+	for i := range values {
+		if random.Float64() < share {
+			values[i] += far
+		}
 	}
 	return values
 }
@@ -32,63 +53,108 @@ var nile = []float64{
 	986, 797, 923, 975, 815, 1020, 906, 901, 1170, 912, 746, 919, 718, 714, 740,
 }
 
-// TestBest: the split is that of the definition in the paper, computed from all pairs.
-func TestBest(t *testing.T) {
+// TestFalseChanges: of series without a change, looked at after each of 200 runs, at most one in a hundred ever shows
+// one.
+func TestFalseChanges(t *testing.T) {
+	const runs = 200
+	n := seriesOf(25)
+	for i, c := range []struct {
+		name string
+		next func(random *rand.Rand) []float64
+	}{
+		{"AR(1) at 0", func(random *rand.Rand) []float64 { return noise(random, 0, runs) }},
+		{"AR(1) at 0.4", func(random *rand.Rand) []float64 { return noise(random, .4, runs) }},
+		{"AR(1) at 0.6", func(random *rand.Rand) []float64 { return noise(random, .6, runs) }},
+		{"AR(1) at 0.8", func(random *rand.Rand) []float64 { return noise(random, .8, runs) }},
+		{"AR(1) at 0.9", func(random *rand.Rand) []float64 { return noise(random, .9, runs) }},
+		{"spikes", func(random *rand.Rand) []float64 { return mixed(random, .05, 10, runs) }},
+		{"two modes", func(random *rand.Rand) []float64 { return mixed(random, .3, 10, runs) }},
+		{"two even modes", func(random *rand.Rand) []float64 { return mixed(random, .5, 10, runs) }},
+		{"heavy tails", func(random *rand.Rand) []float64 {
+			values := make([]float64, runs)
+			for i := range values {
+				values[i] = math.Tan(math.Pi * (random.Float64() - 0.5))
+			}
+			return values
+		}},
+		{"few values", func(random *rand.Rand) []float64 {
+			values := make([]float64, runs)
+			for i := range values {
+				values[i] = float64(random.IntN(3))
+			}
+			return values
+		}},
+	} {
+		random := rand.New(rand.NewPCG(3, uint64(i)))
+		found := 0
+		for range n {
+			if Find(c.next(random)) != nil { // a change of any look stays to the last one
+				found++
+			}
+		}
+		t.Logf("%s: a look at %d of %d series has shown a change, %.2f %%", c.name, found, n,
+			100*float64(found)/float64(n))
+		// As many come with a chance of 1 in 1000 at most if 1 % are expected.
+		expected := float64(n) / 100
+		if float64(found) > expected+3.1*math.Sqrt(expected)+1 {
+			t.Errorf("%s: changes in %d of %d series without one, want at most 1 %%", c.name, found, n)
+		}
+	}
+}
+
+// TestFactor: the Bayes factor is that of least squares with the transformed columns of a level and a step, in which a
+// step that is drawn from a normal distribution is one more row.
+func TestFactor(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
-	series := [][]float64{nile, {1, 1, 2, 2}, {3, 1, 4, 1, 5, 9, 2, 6}, {0, 0, 0, 1, 1}, {-1, -5, 3e5, 7, 1e-9, 2}}
-	for range 40 {
-		var s []float64
-		for range 4 + random.IntN(40) {
-			s = append(s, float64(random.IntN(7))+random.Float64()*float64(random.IntN(2)))
+	values := noise(random, .5, 30)
+	z, _ := bounded(values)
+	for _, k := range []int{5, 17, 25} {
+		var with, without float64
+		for i, r := range correlations {
+			transform := func(x []float64) []float64 {
+				y := []float64{math.Sqrt(1-r*r) * x[0]}
+				for i := 1; i < len(x); i++ {
+					y = append(y, x[i]-r*x[i-1])
+				}
+				return y
+			}
+			ones, step := slices.Repeat([]float64{1}, len(z)), make([]float64, len(z))
+			for i := k; i < len(z); i++ {
+				step[i] = 1
+			}
+			y, a, b := transform(z), transform(ones), transform(step)
+			width := 3 / math.Sqrt(1-r*r)
+			product := func(x, y []float64) (sum float64) {
+				for i := range x {
+					sum += x[i] * y[i]
+				}
+				return sum
+			}
+			aa, ab, bb := product(a, a), product(a, b), product(b, b)+1/(width*width)
+			ya, yb, yy := product(y, a), product(y, b), product(y, y)
+			det := aa*bb - ab*ab
+			left := yy - (ya*ya*bb-2*ya*yb*ab+yb*yb*aa)/det
+			power := -float64(len(z)-1) / 2
+			without += math.Sqrt((1-r*r)/aa) * math.Pow(yy-ya*ya/aa, power)
+			if i < withStep {
+				with += math.Sqrt((1-r*r)/det) / width * math.Pow(left, power)
+			}
 		}
-		series = append(series, s)
-	}
-	for _, values := range series {
-		for _, least := range []int{2, 3} {
-			split, distance := byDefinition(values, least)
-			s := newSubseries(values, 0, least)
-			if math.Abs(s.distance-distance) > 1e-9*(1+distance) || s.split != split {
-				t.Errorf("%v, at least %d: split %d, distance %g; want %d, %g", values, least, s.split, s.distance, split,
-					distance)
-			}
-			s.permuted(random, least)
-			var mixed []float64
-			for _, at := range s.order {
-				mixed = append(mixed, values[at])
-			}
-			_, want := byDefinition(mixed, least)
-			if _, got := s.best(least); s.distance > 0 && math.Abs(got-want) > 1e-9*(1+want) {
-				t.Errorf("%v in another order: distance %g, want %g", values, got, want)
-			}
+		if got, want := newModels(values).factor(k), math.Log(with/without); math.Abs(got-want) > 1e-6 {
+			t.Errorf("a step before value %d: factor %g, want %g", k, got, want)
 		}
 	}
 }
 
-// byDefinition is equation 5 of the paper, for all splits.
-func byDefinition(values []float64, least int) (split int, distance float64) {
-	mean := func(a, b []float64, pairs float64) (sum float64) {
-		for _, x := range a {
-			for _, y := range b {
-				sum += math.Abs(x-y) / pairs
-			}
-		}
-		return sum
-	}
-	for i := least; i <= len(values)-least; i++ {
-		a, b := values[:i], values[i:]
-		n, m := float64(len(a)), float64(len(b))
-		d := n * m / (n + m) * (2*mean(a, b, n*m) - mean(a, a, n*(n-1)) - mean(b, b, m*(m-1)))
-		if d > distance+1e-12 {
-			split, distance = i, d
-		}
-	}
-	return split, distance
-}
-
-// TestKnownSeries: series whose changes are published.
+// TestKnownSeries: series whose changes are known.
 func TestKnownSeries(t *testing.T) {
+	random := rand.New(rand.NewPCG(2, 2))
 	steps := slices.Concat(slices.Repeat([]float64{0}, 100), slices.Repeat([]float64{1}, 100),
 		slices.Repeat([]float64{20}, 100))
+	there := slices.Concat(noise(random, 0, 40), noise(random, 0, 20), noise(random, 0, 40))
+	for i := 40; i < 60; i++ {
+		there[i] += 5
+	}
 	for _, c := range []struct {
 		name   string
 		values []float64
@@ -96,144 +162,130 @@ func TestKnownSeries(t *testing.T) {
 	}{
 		{"Nile, the change of 1899", nile, []int{28}},
 		{"steps of signal-processing-algorithms", steps, []int{100, 200}},
+		{"there and back", there, []int{40, 60}},
 		{"no values", nil, nil}, {"one", []float64{7}, nil}, {"two", []float64{7, 9}, nil},
 		{"too short for two sides", []float64{1, 1, 1, 1, 9, 9, 9, 9, 9}, nil},
-		{"the shortest", slices.Concat(slices.Repeat([]float64{1}, 5), slices.Repeat([]float64{2}, 5)), []int{5}},
 		{"constant", slices.Repeat([]float64{0.1}, 500), nil},
 		{"nearly", append(slices.Repeat([]float64{0.1}, 499), math.Nextafter(0.1, 1)), nil},
-		{"negative", slices.Concat(slices.Repeat([]float64{-2}, 9), slices.Repeat([]float64{-3}, 9)), []int{9}},
-		{"huge", slices.Concat(slices.Repeat([]float64{1e300}, 9), slices.Repeat([]float64{1.1e300}, 9)), []int{9}},
+		{"constant, then another", slices.Concat(slices.Repeat([]float64{-2}, 40), slices.Repeat([]float64{-3}, 10)),
+			[]int{40}},
+		{"huge", slices.Concat(slices.Repeat([]float64{1e300}, 40), slices.Repeat([]float64{1.1e300}, 12)), []int{40}},
 	} {
-		if got := places(Find(c.values, Options{})); !slices.Equal(got, c.want) {
+		if got := places(Find(c.values)); !slices.Equal(got, c.want) {
 			t.Errorf("%s: changes at %v, want %v", c.name, got, c.want)
 		}
 	}
 }
 
-// TestFalseChanges: of series without a change one in a hundred may show one.
-func TestFalseChanges(t *testing.T) {
-	random := rand.New(rand.NewPCG(3, 4))
-	const series = 1000
-	for _, c := range []struct {
-		name string
-		next func() float64
-	}{
-		{"normal", random.NormFloat64},
-		{"heavy tails", func() float64 { return math.Tan(math.Pi * (random.Float64() - 0.5)) }},
-		{"few values", func() float64 { return float64(random.IntN(3)) }},
-	} {
-		found := 0
-		for seed := range uint64(series) {
-			values := make([]float64, 10+random.IntN(40))
-			for i := range values {
-				values[i] = c.next()
-			}
-			if Find(values, Options{Seed: seed}) != nil {
-				found++
-			}
-		}
-		if found > 22 || found == 0 { // 10 are expected; more than 22 come with a chance of 1 in 3000
-			t.Errorf("%s: changes in %d of %d series without one, want about 10", c.name, found, series)
-		}
-	}
-}
-
-// TestPower: a step of 5 % in noise of 2 % is found close to its place, in almost every series.
+// TestPower: a step of three standard deviations shows within ten runs.
 func TestPower(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a long test of one goroutine")
-	}
-	random := rand.New(rand.NewPCG(5, 6))
-	const series = 200
+	n := seriesOf(80)
 	for _, c := range []struct {
-		name          string
-		before, after int
-		missed, far   int // series at most in which no change is found, or none near the step
-	}{{"in the middle", 20, 20, 0, 4}, {"ten runs ago", 90, 10, 0, 4}, {"five runs ago", 45, 5, 30, 45}} {
-		missed, far := 0, 0
-		for seed := range uint64(series) {
-			values := level(random, level(random, nil, c.before, 100, 0.02), c.after, 105, 0.02)
-			got := places(Find(values, Options{Seed: seed}))
-			if got == nil {
-				missed++
+		correlation float64
+		before      int
+		least       float64 // share of series that show it
+	}{{.4, 30, .35}, {.4, 60, .65}, {.4, 100, .70}, {.4, 150, .70}, {0, 30, .70}, {0, 100, .90}} {
+		random := rand.New(rand.NewPCG(5, uint64(c.before)))
+		found, inside := 0, 0
+		for range n {
+			values := noise(random, c.correlation, c.before+10)
+			for i := c.before; i < len(values); i++ {
+				values[i] += 3
 			}
-			if !slices.ContainsFunc(got, func(at int) bool { return abs(at-c.before) <= 4 }) {
-				far++
+			if changes := Find(values); changes != nil {
+				last := changes[len(changes)-1]
+				found++
+				if last.First <= c.before && c.before <= last.Last {
+					inside++
+				}
 			}
 		}
-		t.Logf("%s: of %d series %d have no change, %d none near the step", c.name, series, missed, far)
-		if missed > c.missed || far > c.far {
-			t.Errorf("%s: of %d series %d have no change, %d none near the step; want at most %d, %d", c.name, series,
-				missed, far, c.missed, c.far)
+		t.Logf("AR(1) at %g, a step after %d: %.1f %% show it within ten runs; the place is in the range of %.1f %%",
+			c.correlation, c.before, 100*float64(found)/float64(n), 100*float64(inside)/float64(found))
+		if share := float64(found) / float64(n); share < c.least {
+			t.Errorf("AR(1) at %g, a step after %d: found in %.2f, want at least %.2f", c.correlation, c.before, share,
+				c.least)
+		}
+		if float64(inside) < .85*float64(found) {
+			t.Errorf("AR(1) at %g, a step after %d: in %d of %d ranges", c.correlation, c.before, inside, found)
 		}
 	}
 }
 
-// TestShapes: what is no single step.
-func TestShapes(t *testing.T) {
+// TestSpikes: far values are no change, hide none, and do not draw its place to themselves.
+func TestSpikes(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
-	var drift []float64
-	for i := range 100 {
-		drift = level(random, drift, 1, 100+float64(i)/5, 0.01)
-	}
-	steps := Find(drift, Options{})
-	if len(steps) < 2 {
-		t.Errorf("drift: changes at %v, want some steps", places(steps))
-	}
-	// A level for a time, and back.
-	there := level(random, level(random, level(random, nil, 40, 100, .02), 20, 110, .02), 40, 100, .02)
-	if got := places(Find(there, Options{})); len(got) != 2 || abs(got[0]-40) > 2 || abs(got[1]-60) > 2 {
-		t.Errorf("there and back: changes at %v, want 40 and 60", got)
-	}
-	// Single values that lie far away are no change, and hide none.
-	for _, far := range []float64{30, 300} {
-		flat := level(random, nil, 60, 100, .02)
-		flat[20], flat[41] = far, far
-		if got := places(Find(flat, Options{})); got != nil {
-			t.Errorf("two values of %g: changes at %v, want none", far, got)
+	for _, far := range []float64{-30, 300} {
+		values := noise(random, 0, 80)
+		for i := range values {
+			if i >= 50 {
+				values[i] += 5
+			}
 		}
-		step := level(random, level(random, nil, 30, 100, .02), 30, 110, .02)
-		step[10], step[50] = far, far
-		if got := places(Find(step, Options{})); len(got) != 1 || abs(got[0]-30) > 2 {
-			t.Errorf("a step beside two values of %g: changes at %v, want 30", far, got)
+		values[20], values[41], values[42], values[70] = far, far, far, far
+		if got := Find(values); len(got) != 1 || got[0].At < 48 || got[0].At > 52 {
+			t.Errorf("a step beside values of %g: %+v, want one at 50", far, got)
 		}
-	}
-	// Noise that grows is a change, too.
-	wide := level(random, level(random, nil, 60, 100, .01), 60, 100, .1)
-	if got := places(Find(wide, Options{})); len(got) == 0 {
-		t.Error("noise that grows tenfold: no change")
 	}
 }
 
-func abs(n int) int { return max(n, -n) }
-
-// TestSeed: equal seeds find the same, with the same p-values, and the options count.
-func TestSeed(t *testing.T) {
+// TestLooks: a change that some look has shown stays, and is known as found then.
+func TestLooks(t *testing.T) {
 	random := rand.New(rand.NewPCG(9, 10))
-	values := level(random, level(random, nil, 12, 100, .03), 12, 110, .03)
-	a, b := Find(values, Options{Seed: 7}), Find(values, Options{Seed: 7})
-	if len(a) != 1 || !slices.Equal(a, b) {
-		t.Errorf("equal seeds: %v and %v, want one change", a, b)
+	values := noise(random, .2, 120)
+	for i := range values {
+		if i >= 45 {
+			values[i] += 4
+		}
+		if i >= 80 {
+			values[i] -= 8
+		}
 	}
-	if got := Find(values, Options{Level: 0.001, Permutations: 199}); got != nil {
-		t.Errorf("p is at least 1/200, and yet below 0.001: %v", got)
+	all := Find(values)
+	if len(all) != 2 {
+		t.Fatalf("changes %+v, want two", all)
 	}
-	if got := Find(values, Options{Least: 13}); got != nil {
-		t.Errorf("two sides of 13 of 24 values: %v", got)
+	for n := range len(values) {
+		want := 0
+		for _, c := range all {
+			if c.Found <= n {
+				want++
+			}
+		}
+		if got := Find(values[:n]); len(got) != want {
+			t.Errorf("%d changes in the first %d values, want %d", len(got), n, want)
+		}
 	}
 }
 
-// TestLongest: the longest series with many changes is a matter of seconds.
+// TestCorrelation: the estimate is near the truth, and a step does not add to it.
+func TestCorrelation(t *testing.T) {
+	random := rand.New(rand.NewPCG(11, 12))
+	for _, want := range []float64{0, .4, .8} {
+		values := noise(random, want, 400)
+		for i := 200; i < 400; i++ {
+			values[i] += 50
+		}
+		if got := Correlation(values, []Change{{At: 200}}); math.Abs(got-want) > 0.12 {
+			t.Errorf("correlation %.2f, want %.1f", got, want)
+		}
+	}
+	if got := Correlation(slices.Repeat([]float64{3}, 10), nil); got != 0 {
+		t.Errorf("correlation of a constant: %g", got)
+	}
+}
+
+// TestLongest: the longest series with many changes is a matter of a second.
 func TestLongest(t *testing.T) {
 	random := rand.New(rand.NewPCG(11, 12))
-	var values []float64
-	for i := range 5 {
-		values = level(random, values, MaxValues/5, float64(100+10*i%30), .02)
+	values := noise(random, 0, MaxValues)
+	for i := range values {
+		values[i] += float64(i / 200 % 3 * 4)
 	}
 	began := time.Now()
-	got := places(Find(values, Options{}))
-	t.Logf("%d values: changes at %v, %s", len(values), got, time.Since(began).Round(time.Millisecond))
+	got := Find(values)
+	t.Logf("%d values: changes at %v, %s", len(values), places(got), time.Since(began).Round(time.Millisecond))
 	if len(got) != 4 {
-		t.Errorf("changes at %v, want 200, 400, 600, 800", got)
+		t.Errorf("changes at %v, want 200, 400, 600, 800", places(got))
 	}
 }

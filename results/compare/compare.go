@@ -406,7 +406,8 @@ func (e *Estimate) ExcludesOne() bool {
 	return e.Interval != nil && (e.Interval[0] > 1 || e.Interval[1] < 1)
 }
 
-func direction(better results.Direction, change float64) Verdict {
+// Direction says what a change of a figure means, given which direction is better.
+func Direction(better results.Direction, change float64) Verdict {
 	switch {
 	case better == "":
 		return Differs

@@ -97,7 +97,7 @@ func (d *Delta) conclude(have string, enough func(p float64) int) {
 		case row.Adjusted <= level && (row.sign > 0 && row.A.AtLeast || row.sign < 0 && row.B.AtLeast):
 			row.Verdict = Unknown // the smaller side may truly be the larger one
 		case row.Adjusted <= level:
-			row.Verdict = direction(row.Better, row.sign)
+			row.Verdict = Direction(row.Better, row.sign)
 		default:
 			row.Verdict = Same
 		}

@@ -17,7 +17,7 @@ import (
 const columns = 40
 
 // PrintTable prints trends for people: of each what was found, its conditions, and its figures.
-func PrintTable(w io.Writer, trends []*Trend, o Options) error {
+func PrintTable(w io.Writer, trends []*Trend) error {
 	var b strings.Builder
 	for i, t := range trends {
 		if i > 0 {
@@ -29,7 +29,7 @@ func PrintTable(w io.Writer, trends []*Trend, o Options) error {
 		}
 		b.WriteByte('\n')
 		t.printChanges(&b)
-		rows := [][]string{{"figure", "first", "median", "last"}}
+		rows := [][]string{{"figure", "first", "median", "last", "correlation"}}
 		for k := range t.Series {
 			rows = append(rows, t.Series[k].Cells())
 		}
@@ -45,7 +45,7 @@ func PrintTable(w io.Writer, trends []*Trend, o Options) error {
 			b.WriteString(note + "\n")
 		}
 	}
-	fmt.Fprintf(&b, "change points by %s\n", o.Method())
+	fmt.Fprintf(&b, "change points: %s\n", Method)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
@@ -61,8 +61,8 @@ func (t *Trend) Conclusion() string {
 	const changes, figures = 3, 3
 	runs := results.Plural(int64(len(t.Runs)), "run")
 	switch {
-	case len(t.Runs) < 2*changepoint.DefaultLeast:
-		return fmt.Sprintf("cannot tell: %s, and a change point needs %d", runs, 2*changepoint.DefaultLeast)
+	case len(t.Runs) < changepoint.Fewest:
+		return fmt.Sprintf("cannot tell: %s, and a change point needs %d", runs, changepoint.Fewest)
 	case t.Changes == nil:
 		return fmt.Sprintf("no change of %s in %s", results.Plural(int64(len(t.Series)), "figure"), runs)
 	}
@@ -72,7 +72,7 @@ func (t *Trend) Conclusion() string {
 		var found []string
 		for _, l := range c.Levels {
 			r := t.Level(l).Change
-			text := fmt.Sprintf("%s %s", r.Name, t.Level(l).verdict())
+			text := fmt.Sprintf("%s %s", r.Name, r.Verdict)
 			if r.Ratio != nil {
 				text += fmt.Sprintf(" (%s of %s)", compare.Percent(r.Ratio.Center),
 					results.FigureText(r.A.Center, r.Unit))
@@ -104,7 +104,8 @@ func (t *Trend) Span() string {
 	return runs + " from " + from + " to " + to
 }
 
-// Cells returns the name of a series, its first value, its median and its last value. A lower bound has `>=` before it.
+// Cells returns the name of a series, its first value, its median, its last value, and the correlation of its values.
+// A lower bound has `>=` before it.
 func (s *Series) Cells() []string {
 	text := func(v float64, bound bool) string {
 		if bound {
@@ -115,7 +116,7 @@ func (s *Series) Cells() []string {
 	last := len(s.Values) - 1
 	return []string{s.Name, text(s.Values[0], s.AtLeast[0]),
 		text(compare.NewEstimate(s.Values).Center, slices.Contains(s.AtLeast, true)),
-		text(s.Values[last], s.AtLeast[last])}
+		text(s.Values[last], s.AtLeast[last]), fmt.Sprintf("%.2f", s.Correlation)}
 }
 
 // curve draws a series from its lowest to its highest value. Of a long series a column is the median of several values.
@@ -148,6 +149,7 @@ func (t *Trend) printChanges(b *strings.Builder) {
 		for _, f := range c.Differ {
 			fmt.Fprintf(b, "  %s: %s -> %s\n", f.Name, cmp.Or(f.Values[0], "(none)"), cmp.Or(f.Values[1], "(none)"))
 		}
+		fmt.Fprintf(b, "  %s\n", c.ToConfirm())
 		b.WriteByte('\n')
 	}
 }
@@ -155,17 +157,23 @@ func (t *Trend) printChanges(b *strings.Builder) {
 // Level returns a level by its place.
 func (t *Trend) Level(l ChangedLevel) *Level { return &t.Series[l.Series].Levels[l.Level] }
 
-// Where says with which run a change begins.
+// Where says between which runs and commits a change lies.
 func (t *Trend) Where(c *ChangePoint) string {
-	r, before := &t.Runs[c.Run], &t.Runs[c.Run-1]
-	text := "change at " + r.At.UTC().Format("2006-01-02 15:04")
+	const minute = "2006-01-02 15:04"
+	after, by := &t.Runs[c.After], &t.Runs[c.By]
+	text := fmt.Sprintf("change %d between the runs of %s and %s", c.Number, after.At.UTC().Format(minute),
+		by.At.UTC().Format(minute))
 	switch {
-	case r.Commit == "" && before.Commit == "":
-		return text
-	case r.Commit == before.Commit:
-		return text + ", commit " + r.Commit + ", the same as before"
+	case by.Commit == "" && after.Commit == "":
+	case by.Commit == after.Commit:
+		text += ", both of commit " + by.Commit
+	default:
+		text += fmt.Sprintf(", between commits %s and %s", cmp.Or(after.Commit, "(none)"), cmp.Or(by.Commit, "(none)"))
 	}
-	return text + ", commit " + cmp.Or(r.Commit, "(none)") + " after " + cmp.Or(before.Commit, "(none)")
+	if c.By-c.After > 1 {
+		text += ", likely with that of " + t.Runs[c.Run].At.UTC().Format(minute)
+	}
+	return text
 }
 
 // Cells returns the medians of the level before and of this one, the change with its interval, and the verdict.
@@ -175,15 +183,7 @@ func (l *Level) Cells() []string {
 	if r.Ratio != nil {
 		out[3], out[4] = compare.Percent(r.Ratio.Center), r.Ratio.Span()
 	}
-	return append(out, l.verdict())
-}
-
-// verdict says what a change means.
-func (l *Level) verdict() string {
-	if l.Change.Verdict == compare.Same {
-		return "spread" // the medians are the same within noise
-	}
-	return string(l.Change.Verdict)
+	return append(out, string(r.Verdict))
 }
 
 // Notes says what a reader must know about a trend.
@@ -210,7 +210,7 @@ func (t *Trend) Notes() (out []string) {
 // change with a figure stand with its change.
 func (t *Trend) varying() (out []string) {
 	for i := 1; i < len(t.Runs); i++ {
-		if slices.ContainsFunc(t.Changes, func(c ChangePoint) bool { return c.Run == i }) {
+		if slices.ContainsFunc(t.Changes, func(c ChangePoint) bool { return c.After < i && i <= c.By }) {
 			continue
 		}
 		for _, f := range differ(t.Runs[i-1].header, t.Runs[i].header) {
@@ -224,9 +224,9 @@ func (t *Trend) varying() (out []string) {
 }
 
 // PrintJSON prints trends for programs.
-func PrintJSON(w io.Writer, trends []*Trend, o Options) error {
+func PrintJSON(w io.Writer, trends []*Trend) error {
 	return results.PrintJSON(w, struct {
 		Method string   `json:"method"`
 		Trends []*Trend `json:"trends"`
-	}{o.Method(), trends})
+	}{Method, trends})
 }

@@ -1,7 +1,7 @@
 package history
 
 import (
-	"fmt"
+	"cmp"
 	"slices"
 	"sync"
 	"time"
@@ -16,7 +16,7 @@ type Trend struct {
 	Setup
 	Runs   []TrendRun `json:"runs"`
 	Series []Series   `json:"series"`
-	// Changes are the runs at which some series changes, in their order.
+	// Changes are where series change, in their order.
 	Changes []ChangePoint `json:"changes"`
 	// Older is how many runs were left out because a series has at most changepoint.MaxValues.
 	Older int `json:"older,omitempty"`
@@ -42,6 +42,8 @@ type Series struct {
 	// AtLeast says which of the values are lower bounds of what nobody knows.
 	AtLeast []bool  `json:"at_least"`
 	Levels  []Level `json:"levels"`
+	// Correlation is that of each value with the one before, both without their levels.
+	Correlation float64 `json:"correlation"`
 }
 
 // Level is a part of a series without a change.
@@ -52,15 +54,27 @@ type Level struct {
 	// Change is how the level differs from the one before, nil of the first level. Its interval takes the place of the
 	// change for granted.
 	Change *compare.Row `json:"change,omitempty"`
-	P      float64      `json:"p,omitempty"` // of the permutation test
+	// Factor is the natural logarithm of the Bayes factor with which the change was found.
+	Factor float64 `json:"factor,omitempty"`
+	point  changepoint.Change
 }
 
-// ChangePoint is a run with which the levels of some series begin.
+// ChangePoint is a change of one or more series that lie in the same runs.
 type ChangePoint struct {
-	Run    int            `json:"run"`
+	// Number counts the changes of all trends, from 1.
+	Number int `json:"number"`
+	Run    int `json:"run"` // the likeliest one with which the new levels begin
+	// After and By bound Run: the change lies after the run After, and at the latest in the run By.
+	After int `json:"after"`
+	By    int `json:"by"`
+	// Found is the run that brought the change to light.
+	Found  int            `json:"found"`
 	Levels []ChangedLevel `json:"levels"`
-	// Differ is in what else the run differs from the one before it.
+	// Differ is in what else the run By differs from the run After.
 	Differ []results.Fact `json:"differ,omitempty"`
+	// Confirm are the arguments with which neokv measures both sides in turn. If there are none Unconfirmed says why.
+	Confirm     []string `json:"confirm,omitempty"`
+	Unconfirmed string   `json:"unconfirmed,omitempty"`
 }
 
 // ChangedLevel is a level by its place.
@@ -73,7 +87,6 @@ type ChangedLevel struct {
 type Options struct {
 	Figures   []string // the names of the figures to look at; all if there is none
 	Workloads []string // setups must have one of them; any if there is none
-	Points    changepoint.Options
 }
 
 // Trends returns the runs by setup, in the order in which the setups came up.
@@ -99,7 +112,15 @@ func (c *Contents) Trends(o Options) (out []*Trend) {
 	for _, t := range out {
 		t.fill(of[t], o)
 	}
-	return slices.DeleteFunc(out, func(t *Trend) bool { return t.Series == nil })
+	out = slices.DeleteFunc(out, func(t *Trend) bool { return t.Series == nil })
+	number := 0
+	for _, t := range out {
+		for i := range t.Changes {
+			number++
+			t.Changes[i].Number = number
+		}
+	}
+	return out
 }
 
 func (t *Trend) fill(entries []*Entry, o Options) {
@@ -128,28 +149,50 @@ func (t *Trend) fill(entries []*Entry, o Options) {
 		return len(o.Figures) == 0 && slices.Max(s.Values) == 0
 	})
 	var all sync.WaitGroup
-	for i := range t.Series { // each has a generator of its own, so their order does not matter
-		all.Go(func() { t.Series[i].split(o.Points) })
+	for i := range t.Series {
+		all.Go(t.Series[i].split)
 	}
 	all.Wait()
-	for i := range t.Series {
-		for k, l := range t.Series[i].Levels {
-			if l.Change != nil {
-				t.changed(t.Series[i].Runs[l.From], ChangedLevel{i, k})
-			}
-		}
-	}
-	slices.SortFunc(t.Changes, func(a, b ChangePoint) int { return a.Run - b.Run })
+	t.group()
 }
 
-// changed notes that a level begins with a run.
-func (t *Trend) changed(run int, level ChangedLevel) {
-	i := slices.IndexFunc(t.Changes, func(c ChangePoint) bool { return c.Run == run })
-	if i < 0 {
-		i = len(t.Changes)
-		t.Changes = append(t.Changes, ChangePoint{Run: run, Differ: differ(t.Runs[run-1].header, t.Runs[run].header)})
+// group puts changes of series together whose ranges of runs overlap. Their common runs are the range of all: figures
+// that change together change with one commit.
+func (t *Trend) group() {
+	var each []ChangePoint
+	for i := range t.Series {
+		s := &t.Series[i]
+		for k, l := range s.Levels[1:] {
+			p := l.point
+			each = append(each, ChangePoint{Run: s.Runs[p.At], After: s.Runs[p.First-1], By: s.Runs[p.Last],
+				Found: s.Runs[p.Found-1], Levels: []ChangedLevel{{i, k + 1}}})
+		}
 	}
-	t.Changes[i].Levels = append(t.Changes[i].Levels, level)
+	slices.SortStableFunc(each, func(a, b ChangePoint) int {
+		return cmp.Or(a.By-a.After-(b.By-b.After), a.Run-b.Run) // the surest ones first
+	})
+	for _, c := range each {
+		level := c.Levels[0]
+		i := slices.IndexFunc(t.Changes, func(g ChangePoint) bool {
+			return max(g.After, c.After) < min(g.By, c.By) &&
+				!slices.ContainsFunc(g.Levels, func(l ChangedLevel) bool { return l.Series == level.Series })
+		})
+		if i < 0 {
+			t.Changes = append(t.Changes, c)
+			continue
+		}
+		g := &t.Changes[i]
+		g.After, g.By, g.Found = max(g.After, c.After), min(g.By, c.By), min(g.Found, c.Found)
+		g.Run = min(max(g.Run, g.After+1), g.By)
+		g.Levels = append(g.Levels, level)
+	}
+	for i := range t.Changes {
+		c := &t.Changes[i]
+		slices.SortFunc(c.Levels, func(a, b ChangedLevel) int { return a.Series - b.Series })
+		c.Differ = differ(t.Runs[c.After].header, t.Runs[c.By].header)
+		c.confirm(&t.Runs[c.After], &t.Runs[c.By])
+	}
+	slices.SortFunc(t.Changes, func(a, b ChangePoint) int { return cmp.Or(a.Run-b.Run, a.By-b.By) })
 }
 
 // expected are the facts that differ from build to build, and from one start of a target to the next.
@@ -176,25 +219,24 @@ func commit(b results.Build) string {
 }
 
 // split finds the levels of a series.
-func (s *Series) split(o changepoint.Options) {
+func (s *Series) split() {
+	points := changepoint.Find(s.Values)
+	s.Correlation = changepoint.Correlation(s.Values, points)
 	from := 0
-	begin := func(p float64, to int) {
-		l := Level{From: from, To: to, Median: compare.NewEstimate(s.Values[from:to]).Center, P: p}
-		if k := len(s.Levels); k > 0 {
-			before := s.Levels[k-1]
-			rows := compare.Sides(s.figures(before.From, before.To), s.figures(from, to), nil).Rows
-			if len(rows) > 0 {
-				l.Change = &rows[0]
-			}
+	for i := range len(points) + 1 {
+		to := len(s.Values)
+		if i < len(points) {
+			to = points[i].At
+		}
+		l := Level{From: from, To: to, Median: compare.NewEstimate(s.Values[from:to]).Center}
+		if i > 0 {
+			before := s.Levels[i-1]
+			row := compare.Sides(s.figures(before.From, before.To), s.figures(from, to), nil).Rows[0]
+			row.Verdict = compare.Direction(s.Better, l.Median-before.Median)
+			l.Change, l.point, l.Factor = &row, points[i-1], points[i-1].Factor
 		}
 		s.Levels, from = append(s.Levels, l), to
 	}
-	p := 0.
-	for _, c := range changepoint.Find(s.Values, o) {
-		begin(p, c.At)
-		p = c.P
-	}
-	begin(p, len(s.Values))
 }
 
 // figures returns values in the form in which runs are compared.
@@ -231,9 +273,4 @@ func (c *Contents) Workloads() (out []string) {
 }
 
 // Method says how changes were found.
-func (o Options) Method() string {
-	p := o.Points.Filled()
-	return fmt.Sprintf("E-divisive (Matteson and James 2014), level %g for each figure, %d permutations, "+
-		"seed %d, at least %d runs between two; intervals of 95 %% take their places for granted", p.Level,
-		p.Permutations, p.Seed, p.Least)
-}
+const Method = changepoint.Method + "; intervals of 95 % take their places for granted, and runs as independent"

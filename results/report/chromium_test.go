@@ -351,8 +351,8 @@ func TestCheckInBrowser(t *testing.T) {
 // TestHistoryInBrowser: the figures of a history are drawn with their change points, and a tip names the commit.
 func TestHistoryInBrowser(t *testing.T) {
 	in := browser(t)
-	trends, o := syntheticHistory()
-	path := writePageFile(t, func(w io.Writer) error { return HistoryHTML(w, "history.jsonl", trends, o) })
+	trends := syntheticHistory()
+	path := writePageFile(t, func(w io.Writer) error { return HistoryHTML(w, "history.jsonl", trends) })
 	charts := []string{"throughput", "p99", "odd " + hostile}
 	for _, v := range views {
 		t.Run(v.name, func(t *testing.T) { look(t, in, path, "history", v, charts) })

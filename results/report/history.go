@@ -53,9 +53,10 @@ type shownTrend struct {
 
 // shownChange is a run at which figures change.
 type shownChange struct {
-	Where  string
-	Rows   [][]string
-	Differ []results.Fact
+	Where   string
+	Rows    [][]string
+	Differ  []results.Fact
+	Confirm string
 }
 
 // drawnTrend is what the script of the page draws of a setup, as JSON.
@@ -81,8 +82,8 @@ type drawnLevel struct {
 }
 
 // HistoryHTML writes the trends of a history as a page.
-func HistoryHTML(w io.Writer, path string, trends []*history.Trend, o history.Options) error {
-	p := historyPage{Method: o.Method()}
+func HistoryHTML(w io.Writer, path string, trends []*history.Trend) error {
+	p := historyPage{Method: history.Method}
 	drawn := []drawnTrend{}
 	charts := 0
 	for i, t := range trends {
@@ -110,7 +111,7 @@ func HistoryHTML(w io.Writer, path string, trends []*history.Trend, o history.Op
 		}
 		for k := range t.Changes {
 			c := &t.Changes[k]
-			shown := shownChange{Where: t.Where(c), Differ: c.Differ}
+			shown := shownChange{Where: t.Where(c), Differ: c.Differ, Confirm: c.ToConfirm()}
 			for _, l := range c.Levels {
 				shown.Rows = append(shown.Rows, append([]string{t.Series[l.Series].Name}, t.Level(l).Cells()...))
 			}

@@ -7,13 +7,12 @@ import (
 	"time"
 
 	"neokv.dev/results"
-	"neokv.dev/results/changepoint"
 	"neokv.dev/results/history"
 )
 
 // syntheticHistory has two setups. The runs of the first one are slower by a tenth from run 20 to run 29, and their
 // commits have hostile names. The second one has two runs.
-func syntheticHistory() ([]*history.Trend, history.Options) {
+func syntheticHistory() []*history.Trend {
 	c := &history.Contents{}
 	at := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
 	for i := range 42 {
@@ -35,14 +34,13 @@ func syntheticHistory() ([]*history.Trend, history.Options) {
 			{Name: "odd " + hostile, Unit: "B/op", Value: 100 + float64(i%3)}}
 		c.Entries = append(c.Entries, e)
 	}
-	o := history.Options{Points: changepoint.Options{Seed: 1}}
-	return c.Trends(o), o
+	return c.Trends(history.Options{})
 }
 
 func TestHistoryPage(t *testing.T) {
-	trends, o := syntheticHistory()
+	trends := syntheticHistory()
 	var page bytes.Buffer
-	if err := HistoryHTML(&page, "folder/history.jsonl", trends, o); err != nil {
+	if err := HistoryHTML(&page, "folder/history.jsonl", trends); err != nil {
 		t.Fatal(err)
 	}
 	text := body(t, page.Bytes())
@@ -68,7 +66,7 @@ func TestManyFigures(t *testing.T) {
 	}
 	c := history.Contents{Entries: []history.Entry{e}}
 	var page bytes.Buffer
-	if err := HistoryHTML(&page, "h.jsonl", c.Trends(history.Options{}), history.Options{}); err != nil {
+	if err := HistoryHTML(&page, "h.jsonl", c.Trends(history.Options{})); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(data[[]drawnTrend](t, page.Bytes())[0].Series); n != maxCharts {

@@ -20,8 +20,8 @@ var pagesOfEachKind = map[string]struct {
 		"B is worse in throughput (-10.1 % of 11,967 ops/s)",
 		[]string{"load", "durability of A", "durability of B", "rounds"}},
 	"history": {func(w io.Writer) error {
-		trends, o := syntheticHistory()
-		return HistoryHTML(w, "history.jsonl", trends[:1], o)
+		trends := syntheticHistory()
+		return HistoryHTML(w, "history.jsonl", trends[:1])
 	}, "2 changes in 40 runs: on 2026-05-24 throughput worse", []string{"load", "target", "machine", "runs"}},
 	"report": {func(w io.Writer) error { return HTML(w, twoSubjects()[:1]) }, "main 500 ops/s, response time p50 ",
 		[]string{"load", "measured", "target", "durability", "machine", "date", "seed"}},
