@@ -10,7 +10,7 @@ func (c *Cluster) balanceLeaders() {
 	leads := make(map[topology.StoreID]int)
 	for _, n := range c.nodes {
 		if s := n.store.Load(); s != nil {
-			leads[n.id] = len(s.Leads())
+			leads[n.id] = len(s.Replicas().Leads())
 		}
 	}
 	for _, n := range c.nodes {
@@ -18,7 +18,7 @@ func (c *Cluster) balanceLeaders() {
 		if s == nil || s.Table() == nil {
 			continue
 		}
-		for _, l := range s.Leads() {
+		for _, l := range s.Replicas().Leads() {
 			r := s.Table().ByID(l.Region)
 			if r == nil || leads[n.id] < 2 {
 				continue

@@ -44,7 +44,7 @@ func open(config Config, hooks *seam.Hooks) (_ *Cluster, err error) {
 	}
 	c := &Cluster{
 		config: config, hooks: hooks, rand: rand.New(rand.NewPCG(config.Seed, 1)),
-		changing: make(chan struct{}, 1), closing: make(chan struct{}),
+		changing: make(chan struct{}, 1), migrating: make(chan struct{}, 1), closing: make(chan struct{}),
 		unknown: make(map[string]bool), kept: make(map[string]bool),
 	}
 	if config.From != nil {

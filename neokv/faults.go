@@ -13,6 +13,7 @@ import (
 
 	"neokv.dev/neokv/fault"
 	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/server"
 	"neokv.dev/neokv/internal/topology"
 )
@@ -70,6 +71,7 @@ func actions() map[fault.Verb]actionRow {
 		fault.Split:     {(*Cluster).split, nil},
 		fault.Merge:     {(*Cluster).merge, nil},
 		fault.Fail:      {(*Cluster).refuse, (*Cluster).refusals},
+		fault.Migrate:   {(*Cluster).migrate, nil},
 		fault.Heal:      {(*Cluster).heal, nil},
 	}
 }
@@ -154,7 +156,8 @@ func (c *Cluster) Faults() (all []fault.Fault) {
 	return slices.DeleteFunc(all, fault.Fault.Ended)
 }
 
-// heal ends all faults, lets leaders return to where they were at first, and starts the stores that do not run.
+// heal ends all faults, calls migrations off, lets leaders return to where they were at first, and starts the stores that
+// do not run.
 func (c *Cluster) heal(ctx context.Context, f fault.Fault) (string, error) {
 	c.faults.pins.Clear()
 	for _, bad := range c.Faults() {
@@ -165,9 +168,13 @@ func (c *Cluster) heal(ctx context.Context, f fault.Fault) (string, error) {
 			return "", err
 		}
 	}
-	return "", c.change(ctx, func() error {
+	if err := c.change(ctx, func() error {
 		return c.startStores(ctx, slices.DeleteFunc(c.places(nil), (*storePlace).running), f)
-	})
+	}); err != nil {
+		return "", err
+	}
+	_, err := c.callOff(ctx, func(*route.Window) bool { return true })
+	return "", err
 }
 
 // setLinks sets what is wrong with the links of a fault.
@@ -256,11 +263,21 @@ func (c *Cluster) pinned(id topology.RegionID) bool {
 }
 
 // transfer moves the leadership of a region to a store, or to any other one if that is 0, and pins the region there.
-// Raft may ignore a request or, while a sync lasts, not take it, and the leader may change. So transfer asks again.
 func (c *Cluster) transfer(ctx context.Context, f fault.Fault) (outcome string, err error) {
-	id, to := topology.RegionID(f.Region), topology.StoreID(f.To)
-	if err := c.checkRegion(id); err != nil {
+	id := topology.RegionID(f.Region)
+	at, err := c.lead(ctx, id, topology.StoreID(f.To))
+	if err != nil {
 		return "", err
+	}
+	c.faults.pins.Store(id, true) // nobody has moved it on: a leader hands over only after raft.leader_return
+	return fmt.Sprintf("store %d leads region %d", at, id), nil
+}
+
+// lead moves the leadership of a region to a store, or to any other one if that is 0, and returns which one leads it
+// now. Raft may ignore a request or, while a sync lasts, not take it, and the leader may change. So lead asks again.
+func (c *Cluster) lead(ctx context.Context, id topology.RegionID, to topology.StoreID) (topology.StoreID, error) {
+	if err := c.checkRegion(id); err != nil {
+		return 0, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, transferWait,
 		fmt.Errorf("the leader has not moved in %s", transferWait))
@@ -274,12 +291,11 @@ func (c *Cluster) transfer(ctx context.Context, f fault.Fault) (outcome string, 
 		}
 		if from != nil {
 			if from.id == to || to == 0 && from != first {
-				c.faults.pins.Store(id, true) // nobody has moved it on: a leader hands over only after raft.leader_return
-				return fmt.Sprintf("store %d leads region %d", from.id, id), nil
+				return from.id, nil
 			}
 			next, err := c.successor(id, from, to)
 			if err != nil {
-				return "", err
+				return 0, err
 			}
 			if s := from.store.Load(); s != nil {
 				refusal = s.Transfer(id, next)
@@ -287,9 +303,9 @@ func (c *Cluster) transfer(ctx context.Context, f fault.Fault) (outcome string, 
 		}
 		for end := time.Now().Add(transferAgain); time.Now().Before(end) && c.leaderOf(id) == from; {
 			if err := c.moment(ctx); err != nil && ctx.Err() != nil && refusal != nil {
-				return "", fmt.Errorf("%w: %w", err, refusal)
+				return 0, fmt.Errorf("%w: %w", err, refusal)
 			} else if err != nil {
-				return "", err
+				return 0, err
 			}
 		}
 	}

@@ -174,7 +174,7 @@ func TestGoRedisThroughTransfers(t *testing.T) {
 			region := topology.RegionID(1 + i%c.Shape().Regions)
 			to := c.nodes[(i/c.Shape().Regions+i)%len(c.nodes)]
 			leads := func(n *storePlace) bool {
-				for _, lead := range n.store.Load().Leads() {
+				for _, lead := range n.store.Load().Replicas().Leads() {
 					if lead.Region == region {
 						return true
 					}
@@ -219,13 +219,13 @@ func TestGoRedisThroughACut(t *testing.T) {
 		cut := time.Now()
 		do(t, c, "partition 2 all")
 		waitFor(t, 20*time.Second, "the store to step down", func() bool {
-			return len(victim.store.Load().Leads()) == 0
+			return len(victim.store.Load().Replicas().Leads()) == 0
 		})
 		stepped := time.Now()
 		waitFor(t, 20*time.Second, "the others to lead all regions", func() bool {
 			leads := 0
 			for _, n := range c.nodes {
-				leads += len(n.store.Load().Leads())
+				leads += len(n.store.Load().Replicas().Leads())
 			}
 			return leads == c.Shape().Regions
 		})

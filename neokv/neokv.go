@@ -107,8 +107,10 @@ type Cluster struct {
 	closeErr    error
 
 	changing chan struct{} // has one place: for the stop, kill or start that is under way
-	closing  chan struct{} // closed when Close begins
-	dead     bool          // all stores were killed, and the journal with them; only a change uses it
+	// migrating has one place: for the migration of slots that begins.
+	migrating chan struct{}
+	closing   chan struct{} // closed when Close begins
+	dead      bool          // all stores were killed, and the journal with them; only a change uses it
 
 	faults clusterFaults
 	saves  saves

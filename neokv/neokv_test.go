@@ -134,7 +134,7 @@ func TestEveryStoreLeads(t *testing.T) {
 		})
 		leads := 0
 		for _, n := range c.nodes {
-			if len(n.store.Load().Leads()) > 0 {
+			if len(n.store.Load().Replicas().Leads()) > 0 {
 				leads++
 			}
 		}

@@ -23,7 +23,7 @@ const changeWait = 10 * time.Second
 func (c *Cluster) split(ctx context.Context, f fault.Fault) (outcome string, err error) {
 	id := topology.RegionID(f.Region)
 	err = c.atLeader(ctx, id, func(ctx context.Context, s *store.Store) error {
-		child, err := s.Split(ctx, id, topology.Slot(f.Slot), "")
+		child, err := s.Split(ctx, id, topology.Slot(f.Slot), 0, "")
 		if err == nil {
 			outcome = fmt.Sprintf("region %d is split at slot %d: region %d has slots %s", id, child.Slots.First, child.ID,
 				child.Slots)

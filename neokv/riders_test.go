@@ -233,7 +233,7 @@ func killLeader(t *testing.T, c *Cluster, random *rand.Rand) *storePlace {
 	t.Helper()
 	victim := c.nodes[0]
 	for _, n := range c.nodes {
-		if len(n.store.Load().Leads()) > len(victim.store.Load().Leads()) {
+		if len(n.store.Load().Replicas().Leads()) > len(victim.store.Load().Replicas().Leads()) {
 			victim = n
 		}
 	}
@@ -248,7 +248,7 @@ func awaitLeaders(t *testing.T, c *Cluster) {
 		leads := 0
 		for _, n := range c.nodes {
 			if s := n.store.Load(); s != nil {
-				leads += len(s.Leads())
+				leads += len(s.Replicas().Leads())
 			}
 		}
 		return leads == c.Shape().Regions

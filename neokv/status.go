@@ -17,6 +17,8 @@ type ClusterStatus struct {
 	// Impaired says what is worse than it should be, though every store runs and every region is served.
 	Impaired []string `json:"impaired,omitempty"`
 	Backup   string   `json:"backup,omitempty"` // how far the one is that is being made
+	// Migrations of slots are shown to clients: by slots.
+	Migrations []MigrationStatus `json:"migrations,omitempty"`
 }
 
 // StoreStatus is the state of one store.
@@ -95,7 +97,7 @@ func (c *Cluster) Status() ClusterStatus {
 		}
 		s.Regions = append(s.Regions, region)
 	}
-	s.Impaired, s.Backup = c.impaired(), c.backupText()
+	s.Impaired, s.Backup, s.Migrations = c.impaired(), c.backupText(), c.migrations()
 	return s
 }
 

@@ -46,6 +46,7 @@ resume, restart, mend, or heal, which ends all.`,
   neokv ctl heal
   neokv ctl split 3 5000
   neokv ctl merge 3
+  neokv ctl migrate 100-199 1 2 for 30s
   neokv ctl backup copy`,
 		Args: verbsOnly,
 		RunE: wantVerb,
@@ -64,7 +65,11 @@ resume, restart, mend, or heal, which ends all.`,
 			}))
 	c.AddCommand(ctlBackup(p, &f))
 	for _, v := range fault.Verbs() {
-		c.AddCommand(ctlDo(p, &f, v))
+		do := ctlDo(p, &f, v)
+		if v == fault.Migrate {
+			showMigrations(p, &f, do)
+		}
+		c.AddCommand(do)
 	}
 	return c
 }
@@ -153,6 +158,46 @@ func ctlDo(p process, f *ctlFlags, v fault.Verb) *cobra.Command {
 	}
 	c.Flags().SetInterspersed(false) // "clock 2 -500ms" has no flags
 	return c
+}
+
+// showMigrations has migrate print the open migrations if it has no arguments.
+func showMigrations(p process, f *ctlFlags, c *cobra.Command) {
+	c.Long += `
+
+Before the end no data and no leader moves: what clients read and write is that of one leader all the time. CLUSTER
+NODES marks the slots, FROM answers ASK for keys that it "no longer has", a share that grows with time, and for those
+that do not exist, and TRYAGAIN for several keys on both sides; TO serves what follows ASKING. At the end TO leads the
+slots, until heal, and FROM answers MOVED. If FROM loses the lead before, the migration is called off.
+
+FROM must lead all SLOTS, as 100 or 100-199; regions are split where SLOTS begin and end. Without "for TIME" it
+takes ` + fault.DefaultMigration.String() + `.
+"ok" calls off what migrates of SLOTS. Without arguments the verb prints the migrations that are open.`
+	do := c.RunE
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return do(c, args)
+		}
+		port, err := f.port(c.Context(), p)
+		if err != nil {
+			return err
+		}
+		status, err := port.Status(c.Context())
+		if err != nil {
+			return err
+		}
+		if len(status.Migrations) == 0 {
+			fmt.Fprintln(p.stdout, "no migrations")
+		}
+		printMigrations(p.stdout, status.Migrations)
+		return nil
+	}
+}
+
+func printMigrations(w io.Writer, all []neokv.MigrationStatus) {
+	for _, m := range all {
+		fmt.Fprintf(w, "slots %s migrate from store %d to store %d: %.0f%% of the keys have gone, %s left\n", m.Slots, m.From,
+			m.To, 100*float64(m.Share), m.Left.Round(100*time.Millisecond))
+	}
 }
 
 func ctlStatus(p process, f *ctlFlags) *cobra.Command {
@@ -266,7 +311,8 @@ const shownRegions = 32
 func printStatus(w io.Writer, s neokv.ClusterStatus, height int) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "STORE\tADDRESS\tSTATE\tLEADS\tREPLICAS\tLAG\tCOMMANDS/S")
-	used := len(s.Stores) + max(1, len(s.Faults)) + 5 // the stores, the faults, headings, empty lines, the note on regions
+	// The stores, the migrations, the faults, headings, empty lines, the note on regions.
+	used := len(s.Stores) + len(s.Migrations) + max(1, len(s.Faults)) + 5
 	for _, x := range s.Stores {
 		addr := x.Addr
 		if x.ReplicaAddr != "" {
@@ -340,6 +386,7 @@ func printStatus(w io.Writer, s neokv.ClusterStatus, height int) {
 	for _, text := range changes {
 		fmt.Fprintln(w, text)
 	}
+	printMigrations(w, s.Migrations)
 	fmt.Fprintln(w)
 	printFaults(w, s.Faults)
 }

@@ -204,3 +204,23 @@ func drawFail(r *rand.Rand, o DrawOptions, f *Fault) {
 		Error:   "LOADING Redis is loading the dataset in memory",
 	}
 }
+
+// drawMigrate draws slots, two stores and a time, or calls off what is under way. Which store leads the slots at that
+// time is not known here: whoever carries the schedule out takes that one in place of FROM.
+func drawMigrate(r *rand.Rand, o DrawOptions, f *Fault) {
+	m := &f.Move
+	if o.Slots != nil {
+		m.First = o.Slots[r.IntN(len(o.Slots))]
+	} else {
+		m.First = r.IntN(maxSlot + 1)
+	}
+	m.Last = min(m.First+r.IntN(1<<r.IntN(14)), maxSlot)
+	if r.IntN(4) == 0 {
+		return
+	}
+	m.From = 1 + r.IntN(o.Stores)
+	if m.To = 1 + r.IntN(max(o.Stores-1, 1)); m.To >= m.From {
+		m.To++
+	}
+	m.For = upTo(r, time.Millisecond, 2*time.Second)
+}

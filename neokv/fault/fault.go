@@ -43,6 +43,7 @@ const (
 	Split     Verb = "split"
 	Merge     Verb = "merge"
 	Fail      Verb = "fail"
+	Migrate   Verb = "migrate"
 	Heal      Verb = "heal"
 )
 
@@ -63,6 +64,35 @@ type Fault struct {
 	Refuse Refusal
 	Ahead  time.Duration // clock: how far ahead the clock is, negative if it is behind
 	Matrix string        // network: the name of a matrix, "" for none
+	Move   Migration
+}
+
+// Migration is slots that clients are shown to migrate, as those of a Redis Cluster do: see neokv.Cluster.Inject.
+type Migration struct {
+	First, Last int // slots, both ends included
+	// From and To are stores. With both 0, the migrations that have some of the slots are called off.
+	From, To int
+	For      time.Duration // until all keys have gone; 0 for DefaultMigration
+}
+
+// DefaultMigration is how long a migration takes for which no time is given.
+const DefaultMigration = 10 * time.Second
+
+// check says what is wrong with a migration.
+func (m *Migration) check() error {
+	switch {
+	case m.First < 0 || m.Last < m.First || m.Last > maxSlot:
+		return fmt.Errorf("slots %d-%d: want a slot from 0 to %d, or two as in 100-199", m.First, m.Last, maxSlot)
+	case m.From == 0 && m.To == 0 && m.For == 0:
+		return nil
+	case m.From < 1 || m.To < 1:
+		return fmt.Errorf("stores %d and %d: want numbers from 1 on", m.From, m.To)
+	case m.From == m.To:
+		return fmt.Errorf("store %d is both FROM and TO; want two stores", m.From)
+	case m.For < 0 || m.For > maxTime || m.For%time.Millisecond != 0:
+		return fmt.Errorf("time %s: want whole milliseconds from 1ms to %s", m.For, maxTime)
+	}
+	return nil
 }
 
 // Power says how stores are killed, at once or, by kill and restart with Sync, in the middle of a sync: the Sync-th of
@@ -197,6 +227,8 @@ var rows = []row{
 		[]arg{stores, command, refusal}, func(f Fault) Fault {
 			return Fault{Verb: Fail, Stores: f.Stores, Refuse: Refusal{Command: f.Refuse.Command}}
 		}, drawFail},
+	{Migrate, "show clients that slots migrate from a store to another, with ASK, and then move the leadership of their " +
+		"regions, or call that off", []arg{slots, migration}, nil, drawMigrate},
 	{Heal, "end all faults and start the stores that are down", nil, nil, nil},
 }
 
@@ -326,7 +358,10 @@ func (f Fault) Check(storeCount int) error {
 	if err := f.Refuse.check(); err != nil {
 		problems = append(problems, err)
 	}
-	for _, s := range slices.Concat(f.Stores, f.Others, []int{f.To}) {
+	if err := f.Move.check(); err != nil {
+		problems = append(problems, err)
+	}
+	for _, s := range slices.Concat(f.Stores, f.Others, []int{f.To, f.Move.From, f.Move.To}) {
 		if s > storeCount {
 			problems = append(problems, fmt.Errorf("there is no store %d; want 1 to %d", s, storeCount))
 		}

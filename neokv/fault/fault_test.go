@@ -39,6 +39,9 @@ func TestParse(t *testing.T) {
 		{"fail 2 client|list 100% BUSY", "fail 2 CLIENT|LIST 100% BUSY"},
 		{"fail all all 0.5% ERR no", "fail all all 0.5% ERR no"},
 		{"fail 1 GET ok", "fail 1 GET ok"},
+		{"migrate 7 1 2", "migrate 7 1 2"},
+		{"migrate 0-16383 2 1 for 1500ms", "migrate 0-16383 2 1 for 1.5s"},
+		{"migrate 7-7 ok", "migrate 7 ok"},
 
 		{"", "! no text; want one of stop, kill,"},
 		{"kil 2", `! unknown verb "kil"; did you mean kill?; want one of stop, kill,`},
@@ -64,6 +67,9 @@ func TestParse(t *testing.T) {
 		{"fail all GET 0% BUSY", `! "0%": want a share above 0%, or ok`},
 		{"fail all GET BUSY", `! "BUSY": want a share from 0% to 100%`},
 		{"fail all GET 1% a\x00b", "! want words that can be printed"},
+		{"migrate 7", "! no stores; want migrate SLOTS FROM TO [for TIME]|ok"},
+		{"migrate -7 1 2", `! slots "-7": want a slot from 0 to 16383, or two as in 100-199`},
+		{"migrate 7 1 2 in 3s", `! "1 2 in 3s": want FROM TO, FROM TO for TIME, or ok`},
 		{"heal 1", `! "1" is too much; want heal`},
 		{strings.Repeat("x", 2000), "! 2000 bytes of text; want at most 1024"},
 	} {
@@ -108,6 +114,7 @@ func TestEnd(t *testing.T) {
 		"clients 1 reset":            "clients 1 ok",
 		"fail 1 GET 1% BUSY":         "fail 1 GET ok",
 		"transfer 1 2":               "",
+		"migrate 1 1 2":              "",
 		"heal":                       "",
 	} {
 		f, err := Parse(text)

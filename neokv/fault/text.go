@@ -45,6 +45,64 @@ var (
 		},
 		print: func(f *Fault) string { return strings.TrimPrefix(strconv.Itoa(f.Slot), "0") },
 	}
+	slots = arg{
+		name: "slots", form: "SLOTS",
+		parse: func(f *Fault, words []string) (err error) {
+			first, last, isRange := strings.Cut(words[0], "-")
+			if !isRange {
+				last = first
+			}
+			m := &f.Move
+			var wrong error
+			m.First, err = strconv.Atoi(first)
+			m.Last, wrong = strconv.Atoi(last)
+			if err = errors.Join(err, wrong); err != nil || m.First < 0 || m.Last < m.First || m.Last > maxSlot {
+				err = fmt.Errorf("slots %q: want a slot from 0 to %d, or two as in 100-199", words[0], maxSlot)
+			}
+			return err
+		},
+		print: func(f *Fault) string {
+			if f.Move.First == f.Move.Last {
+				return strconv.Itoa(f.Move.First)
+			}
+			return fmt.Sprintf("%d-%d", f.Move.First, f.Move.Last)
+		},
+	}
+	migration = arg{
+		name: "stores", form: "FROM TO [for TIME]|ok", rest: true,
+		parse: func(f *Fault, words []string) (err error) {
+			m := &f.Move
+			switch {
+			case len(words) == 1 && words[0] == ok:
+				return nil
+			case len(words) != 2 && len(words) != 4 || len(words) == 4 && words[2] != "for":
+				return fmt.Errorf("%q: want FROM TO, FROM TO for TIME, or ok", strings.Join(words, " "))
+			}
+			var wrong [3]error
+			m.From, wrong[0] = number(words[0])
+			m.To, wrong[1] = number(words[1])
+			if len(words) == 4 {
+				m.For, err = time.ParseDuration(words[3])
+				if err != nil || m.For < time.Millisecond {
+					wrong[2] = fmt.Errorf("%q: want whole milliseconds from 1ms to %s, such as 10s", words[3], maxTime)
+				}
+			}
+			if err = errors.Join(wrong[:]...); err == nil && len(words) > 1 {
+				err = m.check()
+			}
+			return err
+		},
+		print: func(f *Fault) string {
+			m := &f.Move
+			switch {
+			case m.From == 0:
+				return ok
+			case m.For == 0:
+				return fmt.Sprintf("%d %d", m.From, m.To)
+			}
+			return fmt.Sprintf("%d %d for %s", m.From, m.To, m.For)
+		},
+	}
 	oneWay = arg{
 		form: "[one-way]", optional: true, word: "one-way",
 		parse: func(f *Fault, _ []string) error { f.OneWay = true; return nil },

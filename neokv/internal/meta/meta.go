@@ -20,6 +20,7 @@ import (
 
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/multiraft"
+	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/schedule"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
@@ -37,6 +38,8 @@ type Map struct {
 	// NextReplica and NextRegion are the next ids to hand out.
 	NextReplica topology.ReplicaID `json:"next_replica"`
 	NextRegion  topology.RegionID  `json:"next_region"`
+	// Windows are the migrations that clients are shown: see windows.go. No two have a slot in common.
+	Windows []route.Window `json:"windows,omitempty"`
 }
 
 // Member is a store that belongs to the cluster.
@@ -87,6 +90,9 @@ func (m *Map) Check() error {
 				r.Slots.First, r.Slots.Last, next, topology.SlotCount-1)
 		}
 		next = int(r.Slots.Last) + 1
+	}
+	if err := m.checkWindows(); err != nil {
+		return fmt.Errorf("cluster map: %w", err)
 	}
 	return nil
 }
@@ -219,6 +225,7 @@ type change struct {
 	Bootstrap *Map          `json:"bootstrap,omitempty"`
 	Allocate  *allocate     `json:"allocate,omitempty"`
 	Report    *RegionReport `json:"report,omitempty"`
+	Window    *WindowChange `json:"window,omitempty"`
 }
 
 // allocate asks for so many ids, Allocated has the first of each.
@@ -241,7 +248,7 @@ const (
 
 // apply returns the map after the change, m itself if it has no effect; m stays as it was. data is the answer to the
 // proposer; there is none to an allocation that is refused, because there is no map or because it asks for no number of
-// ids from 0 to maxAllocate.
+// ids from 0 to maxAllocate, nor to a change of a window of no map.
 func (c *change) apply(m *Map) (after *Map, data []byte) {
 	switch a := c.Allocate; {
 	case c.Bootstrap != nil && m.Version == 0:
@@ -264,6 +271,19 @@ func (c *change) apply(m *Map) (after *Map, data []byte) {
 	case c.Report != nil:
 		after, _ = m.take(c.Report.Regions)
 		return after, nil
+	case c.Window != nil && m.Version != 0:
+		windows, changed, got := c.Window.apply(m)
+		data, err := json.Marshal(got)
+		if err != nil {
+			panic(err)
+		}
+		if !changed {
+			return m, data
+		}
+		next := *m
+		next.Version++
+		next.Windows = windows
+		return &next, data
 	}
 	return m, nil
 }

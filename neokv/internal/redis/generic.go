@@ -189,6 +189,23 @@ func exists(r *Reader, args [][]byte, out *Reply) error {
 	return nil
 }
 
+// Held answers 1 if a key exists, else 0, as EXISTS does, but is no look-up that is counted or told of. No client calls it.
+var Held = &Command{
+	Name: "exists", Arity: 2, Flags: FlagReadonly | FlagFast, Keys: allKeys(1, "RO"), How: HowRead,
+	Read: func(r *Reader, args [][]byte, out *Reply) error {
+		rec, err := r.find(topology.SlotOf(args[1]), args[1], r.View.GetNow)
+		if err != nil {
+			return err
+		}
+		held := int64(0)
+		if rec.live {
+			held = 1
+		}
+		out.Int(held)
+		return nil
+	},
+}
+
 func typeCommand(r *Reader, args [][]byte, out *Reply) error {
 	rec, err := r.loadOnly(args[1])
 	switch {

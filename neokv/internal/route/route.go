@@ -55,6 +55,10 @@ type Table struct {
 	Regions []LedRegion   // by first slot, disjoint
 	// Alone: the store that made the table got no answer to its last report. It does not know which stores are alive.
 	Alone bool
+	// Windows are those of the cluster map of some Version, in force or not; newer maps that the store has adopted have
+	// the same. The table of the proxy port has none.
+	Windows []Window
+	Version uint64
 
 	slots [topology.SlotCount]uint16 // index in Regions plus one, 0 where no region covers the slot
 }
@@ -210,6 +214,8 @@ const (
 	CrossSlot                 // refuse it: the keys lie in several slots or regions
 	ClusterDown               // refuse it: no store serves the slot
 	Wait                      // no leader is known: decide again when the table has changed
+	Ask                       // redirect this one command: the store shows a migration, and the keys are gone
+	TryAgain                  // refuse it for now: the store shows a migration, and some of the keys are gone
 )
 
 // Decision is an Action and the values that it needs.
@@ -218,7 +224,7 @@ type Decision struct {
 	Slot   topology.Slot // the slot of the first key
 	Index  int           // Serve, Moved, Wait: the index of the region in Table.Regions, if it is known
 	Follow bool          // Serve: here, by a replica that need not lead
-	To     *PublicStore  // Moved
+	To     *PublicStore  // Moved, Ask
 }
 
 // Decide says where a command is served. slots are the slots of its keys, at least one. A store serves commands whose
@@ -333,8 +339,12 @@ func Unserved(t *Table, self topology.StoreID, slot topology.Slot, turn uint64) 
 // the client is told of the store d.To. It panics for Serve and Wait, which are no answers.
 func (d Decision) AppendError(b []byte, to announce.Addr) []byte {
 	switch d.Action {
-	case Moved:
-		b = append(b, "MOVED "...)
+	case Moved, Ask:
+		if d.Action == Moved {
+			b = append(b, "MOVED "...)
+		} else {
+			b = append(b, "ASK "...)
+		}
 		b = strconv.AppendUint(b, uint64(d.Slot), 10)
 		b = append(b, ' ')
 		b = append(b, to.Endpoint...) // an IPv6 address without brackets, as Redis does
@@ -342,6 +352,8 @@ func (d Decision) AppendError(b []byte, to announce.Addr) []byte {
 		return strconv.AppendInt(b, int64(to.Port), 10)
 	case CrossSlot:
 		return append(b, "CROSSSLOT Keys in request don't hash to the same slot"...)
+	case TryAgain:
+		return append(b, "TRYAGAIN Multiple keys request during rehashing of slot"...)
 	case ClusterDown:
 		return append(b, "CLUSTERDOWN Hash slot not served"...)
 	}

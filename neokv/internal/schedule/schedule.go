@@ -82,6 +82,8 @@ type Surveyed struct {
 	Stores  []topology.StoreID // of its replicas, sorted
 	// Changing says that a split, a merge or a change of its replicas is open, of which it is a part.
 	Changing bool
+	// Migrates says that clients are shown a migration of it, which a change of its bounds would end.
+	Migrates bool
 	// ChangedAt is when its bounds changed last. Zero: longer ago than anybody knows.
 	ChangedAt time.Time
 	// Pinned says that a user has made its left bound. No merge that Plan makes takes the bound away.
@@ -324,6 +326,9 @@ func share(limit, split float64) float64 {
 func (s *Survey) obstacle(r *Surveyed) string {
 	if r.Changing {
 		return "another change of it is open"
+	}
+	if r.Migrates {
+		return "clients are shown a migration of it"
 	}
 	for _, store := range r.Stores {
 		if !s.Alive[store] {

@@ -17,6 +17,8 @@ type caller interface {
 	wrote(r topology.RegionID, w lastWrite)
 	// readOnly reports whether replicas that do not lead may read for the caller.
 	readOnly() bool
+	// asking reports whether ASKING came before the command that runs, or before its transaction.
+	asking() bool
 	// told returns what the caller is told of a store's address.
 	told(*route.PublicStore) announce.Addr
 	// received is how many bytes are held for the commands that run now.
@@ -34,6 +36,8 @@ type caller interface {
 
 // readOnly is part of caller. What a client tracks only the leader may read, since no other replica tells of changes.
 func (c *conn) readOnly() bool { return c.session.ReadOnly && (c.track == nil || c.track.idle()) }
+
+func (c *conn) asking() bool { return c.session.Asks() }
 
 // told finds out what the connection is told when it has to know: most connections of the proxy port never do.
 func (c *conn) told(s *route.PublicStore) announce.Addr {

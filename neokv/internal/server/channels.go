@@ -263,8 +263,9 @@ func (s *Server) endForeign(mayEnd bool) (ends bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for name, to := range x.of[shardChannel] {
-		d := route.Decide(s.node.Table(), route.Port{Store: s.self}, []topology.Slot{topology.SlotOf([]byte(name))}, false)
-		if d.Action == route.Serve || d.Action == route.Wait {
+		t, port, slot := s.node.Table(), route.Port{Store: s.self}, topology.SlotOf([]byte(name))
+		d := route.Decide(t, port, []topology.Slot{slot}, false)
+		if d.Action == route.Serve || d.Action == route.Wait || t.Window(port, slot) != nil {
 			continue
 		}
 		for len(to.all) > 0 {

@@ -58,7 +58,14 @@ func (e *executor) tryPop() {
 	x := e.pop
 	for {
 		changed, t := e.node.Changed(), e.node.Table()
-		switch d := route.Decide(t, e.port, x.slots, false); {
+		d := route.Decide(t, e.port, x.slots, false)
+		known := true
+		if t != nil && len(t.Windows) > 0 {
+			call := x.cmd.call()
+			d, known = e.show(t, d, []redis.Call{call})
+		}
+		switch {
+		case !known:
 		case d.Action == route.Serve:
 			r := &t.Regions[d.Index]
 			if x.replica = e.node.Replica(r.Leader, r.ID); x.replica == nil {
@@ -97,7 +104,7 @@ func (e *executor) tryPop() {
 			e.endPop(true, e.out.NullArray)
 			return
 		}
-		d := route.Unserved(t, e.port.Store, x.slots[0], e.unserved.Add(1)-1)
+		d = route.Unserved(t, e.port.Store, x.slots[0], e.unserved.Add(1)-1)
 		e.endPop(false, func() { e.deny(e.out, d) })
 		return
 	}

@@ -198,6 +198,9 @@ func runClusterNodes(c *conn, args [][]byte) {
 		for _, r := range at(all, s) {
 			b = append(append(b, ' '), r.String()...)
 		}
+		if s.ID == c.s.o.Self && !c.replica() {
+			b = c.appendOpen(b, t)
+		}
 		b = append(b, '\n')
 	}
 	for i := range t.Stores {
@@ -210,6 +213,26 @@ func runClusterNodes(c *conn, args [][]byte) {
 		}
 	}
 	c.out.Verbatim("txt", string(b))
+}
+
+// appendOpen appends the slots of which this store shows a migration: [slot->-id] where they leave it, [slot-<-id] where
+// they come. As in Redis a node says so of itself alone, and of each slot.
+func (c *conn) appendOpen(b []byte, t *route.Table) []byte {
+	if len(t.Windows) == 0 {
+		return b
+	}
+	port := route.Port{Store: c.s.o.Self}
+	for slot := range topology.Slot(topology.SlotCount) {
+		w := t.Window(port, slot)
+		switch {
+		case w == nil:
+		case w.To == c.s.o.Self:
+			b = fmt.Appendf(b, " [%d-<-%s]", slot, t.Store(w.From).NodeID)
+		case w.BeginMS > 0:
+			b = fmt.Appendf(b, " [%d->-%s]", slot, t.Store(w.To).NodeID)
+		}
+	}
+	return b
 }
 
 // appendNode appends the line of a store, or of its second address, without slots. There is no bus, so the line names no

@@ -228,6 +228,10 @@ func (c *conn) setReadOnly(readOnly bool) {
 	c.out.OK()
 }
 
-// runAsking only replies OK. A slot that moves to another region is served by one region at any time, so no store ever
-// answers ASK.
-func runAsking(c *conn, args [][]byte) { c.out.OK() }
+// runAsking has the next command, or transaction, served where clients are shown that its slot is imported. See show.go.
+func runAsking(c *conn, args [][]byte) {
+	if !c.out.within { // as in Redis it has no effect inside of EXEC
+		c.session.Ask()
+	}
+	c.out.OK()
+}

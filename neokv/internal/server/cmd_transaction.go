@@ -508,6 +508,12 @@ func (e *executor) serves(cmd *command) bool {
 	}
 	follow := cmd.row.Flags&redis.FlagReadonly != 0 && e.mayFollow()
 	d := route.Decide(t, e.port, e.slots, follow)
+	if len(t.Windows) > 0 {
+		known := false
+		if d, known = e.show(t, d, []redis.Call{{Command: cmd.runs(), Args: cmd.args}}); !known {
+			return true
+		}
+	}
 	if d.Action == route.Serve || d.Action == route.Wait || d.Action == route.Moved && e.outdated(t, d) {
 		return true
 	}
@@ -515,7 +521,8 @@ func (e *executor) serves(cmd *command) bool {
 	return false
 }
 
-// awaitServed waits until a store serves a slot, and reports whether this port does. If not, the reply says why.
+// awaitServed waits until a store serves a slot of shard channels, and reports whether this port does. If not, the reply
+// says why. Nobody lacks a channel, so where clients are shown a migration of the slot both sides serve it.
 func (e *executor) awaitServed(slot topology.Slot) bool {
 	slots := []topology.Slot{slot}
 	deadline := time.Now().Add(e.knobs.LeaderlessWait)
@@ -523,7 +530,7 @@ func (e *executor) awaitServed(slot topology.Slot) bool {
 		changed, t := e.node.Changed(), e.node.Table()
 		d := route.Decide(t, e.port, slots, false)
 		switch {
-		case d.Action == route.Serve:
+		case d.Action == route.Serve, d.Action == route.Moved && e.caller.asking() && t.Window(e.port, slot) != nil:
 			return true
 		case d.Action == route.Wait, d.Action == route.Moved && e.outdated(t, d):
 			if e.wait(changed, deadline) {
@@ -545,7 +552,14 @@ func (e *executor) watch(names [][]byte, out *redis.Reply) *region.Watch {
 	deadline := time.Now().Add(e.knobs.LeaderlessWait)
 	for {
 		changed, t := e.node.Changed(), e.node.Table()
-		switch d := route.Decide(t, e.port, e.slots, false); {
+		d := route.Decide(t, e.port, e.slots, false)
+		known := true
+		if t != nil && len(t.Windows) > 0 {
+			args := slices.Concat([][]byte{[]byte("watch")}, names)
+			d, known = e.show(t, d, []redis.Call{{Command: commands.Lookup(args[0]), Args: args}})
+		}
+		switch {
+		case !known:
 		case d.Action == route.Serve:
 			r := &t.Regions[d.Index]
 			replica := e.node.Replica(r.Leader, r.ID)

@@ -70,8 +70,14 @@ func init() {
 	}
 }
 
-// errSlots is the answer to commands that move slots or keys between nodes of a Redis Cluster, one by one.
-const errSlots = "ERR slots move with their region here: see neokv ctl split and neokv ctl merge"
+// errSlots is the answer to commands that give slots to nodes of a Redis Cluster, errMoves to those that move slots or
+// keys between nodes one by one, as redis-cli --cluster reshard, rebalance and fix do. They would make a region of each
+// slot.
+const (
+	errSlots = "ERR slots move with their region here: see neokv ctl split, neokv ctl merge and neokv ctl transfer"
+	errMoves = "ERR slots do not move one by one here: neokv ctl migrate SLOTS FROM TO moves them as clients see it in " +
+		"Redis Cluster, neokv ctl migrate SLOTS ok calls that off, neokv ctl transfer REGION STORE moves a region at once"
+)
 
 // refused has the commands of Redis that the table lacks because they would do what is done otherwise here, by full
 // name, with the error that says so.
@@ -81,9 +87,9 @@ var refused = map[string]string{
 	"cluster|delslots":      errSlots,
 	"cluster|delslotsrange": errSlots,
 	"cluster|flushslots":    errSlots,
-	"cluster|setslot":       errSlots,
+	"cluster|setslot":       errMoves,
 	"config|rewrite":        "ERR The server is running without a config file",
-	"migrate":               errSlots,
+	"migrate":               errMoves,
 	"shutdown":              "ERR SHUTDOWN is not for clients: end the process that serves the cluster, with SIGTERM",
 }
 

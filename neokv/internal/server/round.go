@@ -244,6 +244,7 @@ func (e *executor) decide(t *route.Table) (waiting int) {
 		e.partOf = make([]int, len(t.Regions)) // all zero between rounds
 	}
 	var one [1]topology.Slot
+	var unsure []int // regions that do not say which keys they have: see show
 	for i := range e.tasks {
 		if e.mistakes.RetryBackward && first > 0 {
 			i = len(e.tasks) - 1 - i
@@ -258,6 +259,17 @@ func (e *executor) decide(t *route.Table) (waiting int) {
 			slots = one[:]
 		}
 		d := route.Decide(t, e.port, slots, x.follow)
+		if t != nil && len(t.Windows) > 0 && x.scope == fixedKeys {
+			known := false
+			if !slices.Contains(unsure, d.Index) {
+				d, known = e.show(t, d, x.keys())
+			}
+			if !known { // nor may what follows for the region overtake it
+				unsure = append(unsure, d.Index)
+				waiting++
+				continue
+			}
+		}
 		var p *part
 		if d.Action == route.Serve {
 			p = e.partFor(t, d)

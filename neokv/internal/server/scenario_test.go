@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -68,9 +69,11 @@ func runScenarios(t *testing.T, file string, run func(t *testing.T, lines []stri
 type scenario struct {
 	e     executor
 	reply redis.Reply
-	reads bool // the client allows reads of replicas that do not lead
-	bytes int  // that the client's commands hold
-	over  bool // the executor has ended the caller
+	reads bool     // the client allows reads of replicas that do not lead
+	asks  bool     // the client has sent ASKING before
+	keys  []string // that exist where a migration is shown
+	bytes int      // that the client's commands hold
+	over  bool     // the executor has ended the caller
 
 	begin time.Time // of the pipeline
 	gone  chan struct{}
@@ -192,6 +195,12 @@ func (x *scenario) do(line string) (err error) {
 		x.e.breaks = true
 	case "readonly":
 		x.reads, b.knobs.FollowerRead = true, true
+	case "asking":
+		x.asks = true
+	case "keys":
+		x.keys = strings.Fields(rest)
+	case "window":
+		return x.window(rest)
 	case "holds":
 		size, err := settings.ParseBytes(rest)
 		x.bytes = int(size)
@@ -265,6 +274,23 @@ func (x *scenario) do(line string) (err error) {
 		return fmt.Errorf("unknown line")
 	}
 	return nil
+}
+
+// window shows a migration of slots, such as 0-16383 1 2 50%: so much of its time is over.
+func (x *scenario) window(text string) error {
+	w := route.Window{Seed: 1, LengthMS: 100_000}
+	var percent int64
+	_, err := fmt.Sscanf(text, "%d-%d %d %d %d%%", &w.Slots.First, &w.Slots.Last, &w.From, &w.To, &percent)
+	w.BeginMS = time.Now().UnixMilli() - percent*1000
+	x.set(func() {
+		for _, r := range x.table.Regions {
+			if r.Slots.Overlaps(w.Slots) {
+				w.Regions = append(w.Regions, route.WindowRegion{ID: r.ID, Slots: r.Slots, Version: r.Version})
+			}
+		}
+		x.table.Windows = append(x.table.Windows, w)
+	})
+	return errors.Join(err, w.Check())
 }
 
 // set changes what the node knows.
@@ -390,6 +416,7 @@ func (x *scenario) wrote(r topology.RegionID, w lastWrite) {
 }
 
 func (x *scenario) readOnly() bool { return x.reads }
+func (x *scenario) asking() bool   { return x.asks }
 func (x *scenario) told(s *route.PublicStore) announce.Addr {
 	return announce.Addr{Endpoint: s.Host, Port: s.Port}
 }
@@ -441,7 +468,7 @@ func (x *scenario) FindScript(sha string) *lua.Script {
 
 func (x *scenario) Replica(s topology.StoreID, r topology.RegionID) replica {
 	here := fakeReplica{x, s, r}
-	if slices.Contains(x.absent, here) || x.e.self != 0 && s != x.e.self {
+	if slices.Contains(x.absent, here) || x.e.self != 0 && s != x.e.self && !x.asks {
 		return nil
 	}
 	return here
@@ -483,7 +510,7 @@ func (r fakeReplica) take(how string, run *redis.Run) answer {
 }
 
 // execute appends the replies of the calls that a run still has, as far as the answer lets it.
-func (a *answer) execute(run *redis.Run) {
+func (x *scenario) execute(a *answer, run *redis.Run) {
 	for i := len(run.Ends); i < len(run.Calls) && a.calls != 0; i++ {
 		if run.Limit > 0 && len(run.Out.Buf) >= run.Limit {
 			return
@@ -491,6 +518,10 @@ func (a *answer) execute(run *redis.Run) {
 		a.calls--
 		row, args := run.Calls[i].Command, run.Calls[i].Args
 		switch {
+		case row == redis.Held && slices.Contains(x.keys, string(args[1])):
+			run.Out.Int(1)
+		case row == redis.Held:
+			run.Out.Int(0)
 		case row.Split == redis.SplitArray:
 			run.Out.Array(len(args) - 1)
 			for _, key := range args[1:] {
@@ -520,7 +551,7 @@ func (r fakeReplica) Propose(p *region.Pending) {
 		defer close(done)
 		time.Sleep(a.after)
 		before := len(p.Run.Ends)
-		a.execute(p.Run)
+		r.x.execute(&a, p.Run)
 		if len(p.Run.Ends) > before {
 			r.x.mu.Lock()
 			r.x.indexes[r.id]++
@@ -536,7 +567,7 @@ func (r fakeReplica) Propose(p *region.Pending) {
 			go func() {
 				time.Sleep(100 * time.Millisecond)
 				a.calls = -1
-				a.execute(run)
+				r.x.execute(&a, run)
 			}()
 		}
 	}()
@@ -572,6 +603,6 @@ func (r fakeReplica) read(how string, run *redis.Run, deadline time.Time) error 
 	if a.late {
 		time.Sleep(time.Until(deadline))
 	}
-	a.execute(run)
+	r.x.execute(&a, run)
 	return a.err
 }

@@ -19,6 +19,7 @@ type Session struct {
 
 	state   state
 	silence silence
+	asked   bool // of asks: ASKING is the command that runs
 	queue   Queue
 }
 
@@ -41,6 +42,7 @@ const (
 	silent                       // some replies are kept back
 	subscriber                   // it has a subscription
 	tracks                       // it is told of changes of what it reads
+	asks                         // ASKING came before the command, or before the transaction that it stands in
 )
 
 // New returns the session of a client that has just connected. known says that it needs no password.
@@ -207,6 +209,15 @@ func (s *Session) Track(on bool) {
 	}
 }
 
+// Ask notes that the command which follows is sent on by ASK, or the transaction which follows, as a whole.
+func (s *Session) Ask() {
+	s.state |= asks
+	s.asked = true
+}
+
+// Asks reports whether the command that runs was sent on by ASK.
+func (s *Session) Asks() bool { return s.state&asks != 0 }
+
 // Reset makes the session what it was when the client came: RESET. Which replies are kept back until the next command
 // stays, since the reply of RESET is one of them. The name of the client's library stays, too.
 func (s *Session) Reset(isKnown bool) {
@@ -257,6 +268,10 @@ func (s *Session) Ran() {
 	if s.state&silent != 0 {
 		s.setSilence(silence{off: s.silence.off, skip: s.silence.skipNext})
 	}
+	if s.state&(asks|multi) == asks && !s.asked {
+		s.state &^= asks
+	}
+	s.asked = false
 }
 
 // Queue is the commands of a transaction.

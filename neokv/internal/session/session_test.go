@@ -197,3 +197,37 @@ func TestSilence(t *testing.T) {
 		}
 	}
 }
+
+// TestAsking: ASKING is for the next command, or for a transaction as a whole.
+func TestAsking(t *testing.T) {
+	s := New(true)
+	ran := func(want bool) {
+		t.Helper()
+		if got := s.Asks(); got != want {
+			t.Errorf("asks: %v; want %v", got, want)
+		}
+		s.Ran()
+	}
+	ran(false)
+	s.Ask()
+	if s.Plain() || s.Together() {
+		t.Error("the command behind ASKING runs with others")
+	}
+	s.Ran() // of ASKING
+	ran(true)
+	ran(false)
+	if !s.Plain() {
+		t.Error("the session is not plain behind the command that was asked for")
+	}
+	s.Ask()
+	s.Ran()
+	s.Begin() // MULTI
+	ran(true)
+	ran(true) // a queued command
+	s.End()   // EXEC
+	ran(true)
+	ran(false)
+	s.Ask()
+	s.Reset(true)
+	ran(false)
+}

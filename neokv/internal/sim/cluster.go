@@ -45,7 +45,7 @@ func (s *sim) leader(r topology.RegionID) (leader seam.StorePlace, term uint64) 
 		if st == nil || st.Failed() != nil {
 			continue
 		}
-		for _, l := range st.Leads() {
+		for _, l := range st.Replicas().Leads() {
 			if l.Region == r && l.Term >= term {
 				leader, term = n, l.Term
 			}

@@ -45,7 +45,7 @@ func TestFollowerReads(t *testing.T) {
 			reader.want("4", "STRLEN", key)
 			reader.want("OK", "READWRITE")
 			reader.want(moved, "GET", key)
-			if led := at.Store().Leads(); len(led) == 0 {
+			if led := at.Store().Replicas().Leads(); len(led) == 0 {
 				t.Errorf("store %d leads nothing", at.ID())
 			}
 		}

@@ -137,7 +137,7 @@ func (f *scheduleRun) probe(taken uint64) {
 func (s *sim) terms() map[topology.RegionID]uint64 {
 	all := make(map[topology.RegionID]uint64)
 	for _, st := range s.stores() {
-		for _, l := range st.Leads() {
+		for _, l := range st.Replicas().Leads() {
 			all[l.Region] = max(all[l.Region], l.Term)
 		}
 	}

@@ -101,7 +101,7 @@ func (s *sim) reachCounted() {
 func (s *sim) sawBegin(f fault.Fault, victims []seam.StorePlace) {
 	leads := func() bool {
 		for _, n := range victims {
-			if st := n.Store(); st != nil && len(st.Leads()) > 0 {
+			if st := n.Store(); st != nil && len(st.Replicas().Leads()) > 0 {
 				return true
 			}
 		}
@@ -195,7 +195,7 @@ func stages(fs *disk.FS, path string, found map[string]bool) {
 // leaderless reports whether no store serves the region of a slot.
 func (s *sim) leaderless(slot topology.Slot) bool {
 	for _, st := range s.stores() {
-		for _, l := range st.Leads() {
+		for _, l := range st.Replicas().Leads() {
 			if r := st.Replica(l.Region); r != nil && r.Bounds().Slots.Contains(slot) {
 				return false
 			}

@@ -34,6 +34,8 @@ type message struct {
 	Checksum *checksumCall `json:"checksum,omitempty"`
 	// Script asks for the script of this SHA1; the answer is a scriptAnswer.
 	Script string `json:"script,omitempty"`
+	// Window asks meta's leader to change a window; the answer is a meta.WindowChanged.
+	Window *meta.WindowChange `json:"window,omitempty"`
 }
 
 // calls lets in what other stores send: it answers their calls, and drops messages of Raft for which there is no space.
@@ -51,6 +53,7 @@ type calls struct {
 	audit      *audit
 	stepCalls  *stepCalls
 	orders     *orders
+	windows    *windows
 	heartbeat  *heartbeat
 }
 
@@ -96,6 +99,12 @@ func (x *calls) handle(ctx context.Context, from topology.StoreID, request []byt
 		return x.audit.answer(ctx, *m.Checksum)
 	case m.Script != "":
 		return json.Marshal(x.scripts.answer(m.Script))
+	case m.Window != nil:
+		got, err := x.windows.changeHere(ctx, *m.Window)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(got)
 	case m.Beat != nil:
 		return json.Marshal(x.heartbeat.answer(m.Beat))
 	}

@@ -117,7 +117,7 @@ func (x *changes) undone(err error) error {
 }
 
 // split splits a region, which this store must lead: see Store.Split.
-func (x *changes) split(ctx context.Context, id topology.RegionID, at topology.Slot,
+func (x *changes) split(ctx context.Context, id topology.RegionID, at topology.Slot, home topology.StoreID,
 	reason string) (child topology.Region, err error) {
 	ctx, end, ok := x.enter(ctx)
 	if !ok {
@@ -151,7 +151,7 @@ func (x *changes) split(ctx context.Context, id topology.RegionID, at topology.S
 	if child.ID, replica, err = x.meta.allocate(ctx, len(desc.Peers)); err != nil {
 		return child, err
 	}
-	child.Peers = x.spread(desc.Peers)
+	child.Peers = x.spread(desc.Peers, home)
 	for i := range child.Peers {
 		child.Peers[i].Replica = replica + topology.ReplicaID(i)
 	}
@@ -182,9 +182,9 @@ func (x *changes) split(ctx context.Context, id topology.RegionID, at topology.S
 	}
 }
 
-// spread returns a region's replicas with the one in front that is to lead a child: on the store that is the home of
-// the fewest regions, of those that are alive.
-func (x *changes) spread(peers []topology.Peer) []topology.Peer {
+// spread returns a region's replicas with the one in front that is to lead a child: the one on the store home or, if
+// that is 0, on the store that is the home of the fewest regions, of those that are alive.
+func (x *changes) spread(peers []topology.Peer, home topology.StoreID) []topology.Peer {
 	t := x.cluster.Table()
 	homes := make(map[topology.StoreID]int)
 	for i := range t.Regions {
@@ -193,6 +193,9 @@ func (x *changes) spread(peers []topology.Peer) []topology.Peer {
 	peers = slices.Clone(peers)
 	slices.SortStableFunc(peers, func(a, b topology.Peer) int {
 		cost := func(p topology.Peer) int {
+			if p.Store == home {
+				return -1
+			}
 			if st := t.Store(p.Store); st == nil || !st.Alive || st.Full {
 				return 1 << 20
 			}

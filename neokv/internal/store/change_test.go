@@ -243,7 +243,7 @@ func TestChildBesideACutStore(t *testing.T) {
 				}
 			}
 			begin := time.Now()
-			child, err := s.Split(t.Context(), 1, 100, "")
+			child, err := s.Split(t.Context(), 1, 100, 0, "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -359,7 +359,7 @@ func TestOutdated(t *testing.T) {
 				s.cluster.publishing.Add(1)
 			}
 		}
-		child, err := parent.Split(t.Context(), 1, at, "")
+		child, err := parent.Split(t.Context(), 1, at, 0, "")
 		if err != nil {
 			t.Fatal(err)
 		}

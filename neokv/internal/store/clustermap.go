@@ -284,13 +284,14 @@ func (x *clusterMap) makeTable() {
 	slices.SortFunc(regions, func(a, b route.LedRegion) int { return int(a.Slots.First) - int(b.Slots.First) })
 	epoch := uint64(1)
 	if old := x.table.Load(); old != nil {
-		if slices.Equal(old.Stores, stores) && slices.EqualFunc(old.Regions, regions, sameLed) && old.Alone == x.alone {
+		if slices.Equal(old.Stores, stores) && slices.EqualFunc(old.Regions, regions, sameLed) && old.Alone == x.alone &&
+			slices.EqualFunc(old.Windows, x.current.Windows, sameWindow) {
 			return
 		}
 		epoch = old.Epoch + 1
 	}
 	table := route.NewTable(epoch, stores, regions)
-	table.Alone = x.alone
+	table.Alone, table.Version, table.Windows = x.alone, x.current.Version, x.current.Windows
 	x.table.Store(table)
 	next := make(chan struct{})
 	close(*x.changed.Swap(&next))
@@ -322,6 +323,17 @@ func (x *clusterMap) outdated(slot topology.Slot, r *route.LedRegion) bool {
 	}
 	return false
 }
+
+// migrates reports whether a region is part of a window.
+func (x *clusterMap) migrates(id topology.RegionID) bool {
+	t := x.Table()
+	return t != nil && slices.ContainsFunc(t.Windows, func(w route.Window) bool {
+		return slices.ContainsFunc(w.Regions, func(r route.WindowRegion) bool { return r.ID == id })
+	})
+}
+
+// sameWindow reports whether two windows of maps are the same. All that can change of a window is when it begins.
+func sameWindow(a, b route.Window) bool { return a.ID == b.ID && a.BeginMS == b.BeginMS }
 
 // sameLed reports whether two entries of slot tables say the same.
 func sameLed(a, b route.LedRegion) bool {

@@ -24,6 +24,7 @@ type heartbeat struct {
 	meta     *metaMember
 	loads    *loads
 	plans    *plans
+	windows  *windows
 }
 
 // run sends a heartbeat to meta's leader every second and whenever something has changed here, and adopts the maps that
@@ -53,7 +54,7 @@ func (x *heartbeat) run() {
 // report sends one heartbeat to meta's leader, or takes it itself if this store leads meta.
 func (x *heartbeat) report() {
 	b := meta.Beat{Store: x.o.ID, Host: x.o.Host, Port: x.o.Port, Replica: x.o.ReplicaPort, Full: x.space.full.Load(),
-		Leads: x.replicas.all().leads(x.o.ID)}
+		Leads: x.replicas.all().Leads()}
 	b.Loads = x.loads.measure(b.Leads, time.Now())
 	b.MapVersion, b.Regions = x.cluster.reported()
 	if x.meta.leading() {
@@ -102,6 +103,7 @@ func (x *heartbeat) serveMeta(b meta.Beat) {
 		x.wg.Go(func() { group.Propose(x.ctx, report) }) // the next heartbeat tries again what fails
 	}
 	x.plans.plan(group, time.Now())
+	x.windows.close(group)
 	if len(tell) == 0 {
 		return
 	}

@@ -187,4 +187,6 @@ func (x *homes) catchUp() time.Duration {
 }
 
 // pinned reports whether a region stays with the leader that it has.
-func (x *homes) pinned(id topology.RegionID) bool { return x.o.Pinned != nil && x.o.Pinned(id) }
+func (x *homes) pinned(id topology.RegionID) bool {
+	return x.o.Pinned != nil && x.o.Pinned(id) || x.cluster.migrates(id)
+}

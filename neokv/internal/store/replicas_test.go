@@ -82,7 +82,7 @@ func TestJoinerIsSentAnOldState(t *testing.T) {
 		split := func(id topology.RegionID, at topology.Slot) (child topology.Region) {
 			c.until("split", func() (done bool) {
 				var err error
-				child, err = c.awaitLeader(id).Split(t.Context(), id, at, "")
+				child, err = c.awaitLeader(id).Split(t.Context(), id, at, 0, "")
 				if err != nil && !errors.Is(err, ErrAgain) {
 					t.Fatal(err)
 				}
@@ -116,7 +116,7 @@ func TestJoinerIsSentAnOldState(t *testing.T) {
 		left := make(chan struct{})
 		go func() {
 			defer close(left)
-			c.stores[1].Split(ctx, second, 8000, "") // it does not return before the third region has a leader
+			c.stores[1].Split(ctx, second, 8000, 0, "") // it does not return before the third region has a leader
 		}()
 		first := c.stores[0]
 		var third topology.RegionID

@@ -67,11 +67,12 @@ func (x Replicas) Regions() (all []topology.Region) {
 	return all
 }
 
-// leads returns the regions that the replicas, which are a store's, serve, in no order.
-func (x Replicas) leads(store topology.StoreID) (leads []meta.Lead) {
+// Leads returns the regions that the replicas serve, in no order.
+func (x Replicas) Leads() (leads []meta.Lead) {
 	for id, r := range x {
 		if _, term, serving := r.Leading(); serving {
-			leads = append(leads, meta.Lead{Region: id, Store: store, Term: term})
+			region, self := r.Region()
+			leads = append(leads, meta.Lead{Region: id, Store: region.StoreOf(self), Term: term})
 		}
 	}
 	return leads

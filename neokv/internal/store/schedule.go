@@ -146,6 +146,7 @@ func (x *plans) plan(group *meta.Group, now time.Time) {
 		if l, ok := loads[r.ID]; ok {
 			surveyed.Load, surveyed.Changing = l.RegionLoad, l.Changing
 		}
+		surveyed.Migrates = x.cluster.migrates(r.ID)
 		known, ok := x.boundsSince[r.ID]
 		if !ok || known.version != r.Version {
 			known = boundsSince{version: r.Version}
@@ -235,7 +236,7 @@ func (x *orders) obey(r *region.Replica, o schedule.Order) error {
 	ctx, cancel := context.WithTimeout(x.ctx, 2*stepTime)
 	defer cancel()
 	if o.Kind == schedule.SplitRegion {
-		_, err := x.changes.split(ctx, o.Region, o.Slot, o.Reason)
+		_, err := x.changes.split(ctx, o.Region, o.Slot, 0, o.Reason)
 		return err
 	}
 	left, _ := r.Region()

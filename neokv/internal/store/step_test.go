@@ -100,7 +100,7 @@ func crashAt(t *testing.T, change string, at step, regions int) {
 		go func() {
 			defer close(ended)
 			if change == "split" {
-				s.Split(t.Context(), 1, 100, "")
+				s.Split(t.Context(), 1, 100, 0, "")
 			} else {
 				s.Merge(t.Context(), 1, "", new(time.Duration))
 			}

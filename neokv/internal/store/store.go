@@ -125,6 +125,7 @@ type Store struct {
 	orders     orders
 	loads      loads
 	plans      plans
+	windows    windows
 	heartbeat  heartbeat
 	slots      slots
 	counters   regionCounters
@@ -178,8 +179,9 @@ func newStore(o Options) *Store {
 		s.loads.sampler = new(schedule.SlotSampler)
 	}
 	s.plans = plans{core: c, cluster: &s.cluster, orders: &s.orders}
+	s.windows = windows{core: c, meta: &s.meta, cluster: &s.cluster}
 	s.heartbeat = heartbeat{core: c, replicas: &s.replicas, space: &s.space, meta: &s.meta, cluster: &s.cluster,
-		loads: &s.loads, plans: &s.plans}
+		loads: &s.loads, plans: &s.plans, windows: &s.windows}
 	s.slots = slots{core: c, records: &s.records, replicas: &s.replicas, cluster: &s.cluster}
 	s.counters.regions = make(map[topology.RegionID]*region.Counters)
 	s.keeper = keeper{core: c, records: &s.records, replicas: &s.replicas, cluster: &s.cluster,
@@ -187,7 +189,7 @@ func newStore(o Options) *Store {
 		sampler: s.loads.sampler, scriptTurn: make(chan struct{}, max(1, runtime.NumCPU()/2))}
 	s.calls = calls{core: c, space: &s.space, meta: &s.meta, cluster: &s.cluster, progress: &s.progress,
 		leadership: &s.leadership, homes: &s.homes, bus: &s.bus, scripts: &s.scripts, audit: &s.audit,
-		stepCalls: &s.stepCalls, orders: &s.orders, heartbeat: &s.heartbeat}
+		stepCalls: &s.stepCalls, orders: &s.orders, windows: &s.windows, heartbeat: &s.heartbeat}
 	return s
 }
 
@@ -389,10 +391,11 @@ func (s *Store) Compare(ctx context.Context, id topology.RegionID) (region.Compa
 
 // Split splits a region, which this store must lead, so that a new region has its slots from at on. If at is 0, the
 // split halves what the region has in tables. Split returns the new region when that has taken its first entry, or at
-// the latest when ctx ends. A reason, if there is one, has the store tell of the split.
-func (s *Store) Split(ctx context.Context, id topology.RegionID, at topology.Slot,
+// the latest when ctx ends. home is the store that is to lead the new region, 0 for the one that is the home of the
+// fewest regions. A reason, if there is one, has the store tell of the split.
+func (s *Store) Split(ctx context.Context, id topology.RegionID, at topology.Slot, home topology.StoreID,
 	reason string) (child topology.Region, err error) {
-	return s.changes.split(ctx, id, at, reason)
+	return s.changes.split(ctx, id, at, home, reason)
 }
 
 // Merge merges a region's right neighbour into it, and returns that one. This store must lead the region. A reason,
@@ -412,5 +415,7 @@ func (s *Store) Full() string { return s.space.why() }
 // Engine returns the store's engine, for tests to inspect.
 func (s *Store) Engine() *engine.Engine { return s.engine }
 
-// Leads returns the regions that the store serves at this moment, in no order.
-func (s *Store) Leads() []meta.Lead { return s.replicas.all().leads(s.o.ID) }
+// ChangeWindow has meta's leader change a window of the map, and returns the window's id.
+func (s *Store) ChangeWindow(ctx context.Context, c meta.WindowChange) (id uint64, err error) {
+	return s.windows.change(ctx, c)
+}

@@ -131,7 +131,7 @@ func (c *testStores) until(what string, ok func() bool) {
 		if time.Now().After(end) {
 			for _, s := range c.stores {
 				if s != nil {
-					c.t.Logf("store %d: leads %v", s.ID(), s.Leads())
+					c.t.Logf("store %d: leads %v", s.ID(), s.Replicas().Leads())
 				}
 			}
 			c.t.Fatalf("no %s in 20 s", what)
