@@ -23,7 +23,9 @@ func (s *sim) newCaller(id int) *caller {
 		id: id, h: s.h, addrs: s.c.Addrs(), replicas: s.c.ReplicaAddrs(), dial: dial, random: s.random(uint64(1000 + id)),
 		readThere:  func() { s.reach(readAtReplica) },
 		leaderless: s.leaderless, held: func() { s.reach(heldAnswered) },
-		full: func() { s.reach(refusedFull) },
+		full:   func() { s.reach(refusedFull) },
+		sentOn: func() { s.count(&s.stats.SentOn) },
+		putOff: func() { s.count(&s.stats.PutOff) },
 		life: func(addr string) uint64 {
 			if addr == s.c.ProxyAddr() { // the proxy outlives the stores, and passes on what they answered
 				return 0
@@ -59,6 +61,8 @@ type caller struct {
 	leaderless func(topology.Slot) bool
 	held       func()
 	full       func() // nil, or called when a store refuses a write for want of space
+	sentOn     func() // nil, or called for each ASK that the caller follows
+	putOff     func() // nil, or called for each TRYAGAIN
 
 	between func() // nil, or called in a transaction between what it reads and MULTI
 
@@ -112,12 +116,15 @@ func (c *caller) doFor(k opName, key, value string, ttl time.Duration) (acknowle
 	slot := topology.SlotOf([]byte(key))
 	why := error(errLate)
 	redirected := 0
+	asking := false
 	for addr := c.led[slot]; time.Now().Before(deadline); {
 		anywhere := c.readOnly && k.reads() && redirected == 0
-		if addr == "" || anywhere || c.random.IntN(16) == 0 { // now and then it asks any store
+		if !asking && (addr == "" || anywhere || c.random.IntN(16) == 0) { // now and then it asks any store
 			addr = c.anyStore(anywhere)
 		}
-		reply, err := c.ask(addr, o, deadline)
+		sentOn := asking
+		reply, err := c.askAs(addr, o, deadline, asking)
+		asking = false
 		var no refusal
 		switch {
 		case err == nil:
@@ -128,13 +135,23 @@ func (c *caller) doFor(k opName, key, value string, ttl time.Duration) (acknowle
 			if c.led == nil {
 				c.led = map[topology.Slot]string{}
 			}
-			if !anywhere {
+			if !anywhere && !sentOn {
 				c.led[slot] = addr
 			}
 			return true, nil
 		case errors.As(err, &no):
 			addr, why = "", no
-			if _, to, ok := strings.Cut(string(no), "MOVED "); ok {
+			to, moved := strings.CutPrefix(string(no), "MOVED ")
+			if !moved {
+				to, asking = strings.CutPrefix(string(no), "ASK ")
+			}
+			switch {
+			case asking && c.sentOn != nil:
+				c.sentOn()
+			case strings.HasPrefix(string(no), "TRYAGAIN ") && c.putOff != nil:
+				c.putOff()
+			}
+			if moved || asking {
 				_, addr, _ = strings.Cut(to, " ")
 				if redirected++; redirected%4 > 0 {
 					// Else it pauses: virtual time must pass for stores that name each other.
@@ -200,9 +217,21 @@ var (
 // ask sends an operation to one store and returns the reply. The error is a refusal or errNotSent if the operation
 // was certainly not applied.
 func (c *caller) ask(addr string, o *op, deadline time.Time) (string, error) {
+	return c.askAs(addr, o, deadline, false)
+}
+
+// askAs is ask, with ASKING before if the caller is sent on.
+func (c *caller) askAs(addr string, o *op, deadline time.Time, asking bool) (string, error) {
 	w, life, err := c.connect(addr, deadline)
 	if err != nil {
 		return "", err
+	}
+	if asking {
+		if _, err := w.call("ASKING"); err != nil {
+			w.nc.Close()
+			delete(c.conns, addr)
+			return "", fmt.Errorf("%w: %w", errNotSent, err)
+		}
 	}
 	early := c.leaderless != nil && c.leaderless(topology.SlotOf([]byte(o.key)))
 	reply, err := o.ask(w, c.between)

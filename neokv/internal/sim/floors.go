@@ -12,6 +12,8 @@ var counted = []struct {
 	{"of them in the middle of an installation", func(s *simStats) *int { return &s.Installing }},
 	{"cuts", func(s *simStats) *int { return &s.Cuts }},
 	{"transfers", func(s *simStats) *int { return &s.Transfers }},
+	{"commands sent on by ASK", func(s *simStats) *int { return &s.SentOn }},
+	{"commands put off by TRYAGAIN", func(s *simStats) *int { return &s.PutOff }},
 	{"comparisons", func(s *simStats) *int { return &s.Compared }},
 	{"snapshots installed", func(s *simStats) *int { return &s.Snapshots }},
 	{"looks at what clients have cached", func(s *simStats) *int { return &s.Cached }},
@@ -35,6 +37,8 @@ var least = map[string]simStats{
 	"queues": {Acknowledged: 1200, Kills: 10, Ends: 1, Cuts: 3, Transfers: 2, Compared: 15},
 
 	"chat": {Acknowledged: 1200, Kills: 20, Ends: 2, Cuts: 5, Transfers: 4, Compared: 15},
+
+	"migrations": {Acknowledged: 3000, Kills: 15, Cuts: 5, Transfers: 5, Compared: 30, SentOn: 900, PutOff: 400},
 
 	"messages": {Acknowledged: 400, Kills: 20, Ends: 2, Cuts: 5, Transfers: 4, Compared: 15},
 

@@ -124,6 +124,8 @@ func (s *sim) perform(f fault.Fault) error {
 		return s.change(f)
 	case fault.Split, fault.Merge:
 		return s.changeSome(f)
+	case fault.Migrate:
+		return s.migrate(f)
 	case fault.Restart:
 		return s.restart(f, len(running) == 0)
 	case fault.Stop, fault.Kill, fault.Pause:
@@ -191,6 +193,29 @@ func (s *sim) changeSome(f fault.Fault) error {
 	}
 	if f.Slot == 0 {
 		f.Region = int(s.regionOf(f.Region))
+	}
+	return s.change(f)
+}
+
+// migrate shows clients a migration of those slots that lie in one region, or now and then of all of them, from the
+// store that leads it. Who has drawn the fault did not know which region and store these would be.
+func (s *sim) migrate(f fault.Fault) error {
+	m := &f.Move
+	if m.From > 0 {
+		r := s.ownerOf(topology.Slot(m.First))
+		if m.Last = min(m.Last, int(r.Slots.Last)); m.First%4 > 0 {
+			m.First, m.Last = int(r.Slots.First), int(r.Slots.Last)
+		}
+		home, _ := s.leader(r.ID)
+		if home == nil {
+			return errNothing
+		}
+		if m.From = int(home.ID()); m.From == m.To {
+			m.To = 1 + m.To%len(s.nodes)
+		}
+		if m.From == m.To {
+			return errNothing
+		}
 	}
 	return s.change(f)
 }

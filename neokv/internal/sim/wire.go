@@ -75,7 +75,7 @@ func (w *respConn) read() (string, error) {
 		if strings.HasPrefix(line, "-ERR script ended by ") {
 			return limited, nil
 		}
-		for _, r := range []string{"MOVED ", "CLUSTERDOWN ", "TRYAGAIN ", "MISCONF ", "LOADING "} {
+		for _, r := range []string{"MOVED ", "ASK ", "CLUSTERDOWN ", "TRYAGAIN ", "MISCONF ", "LOADING "} {
 			if strings.HasPrefix(line[1:], r) {
 				return "", refusal(line[1:])
 			}
