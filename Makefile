@@ -39,7 +39,8 @@ export GOFLAGS := $(GOFLAGS) -gcflags=github.com/redis/...=-l
 
 # vet looks at all that go test would look at again, in packages of other modules, too.
 test: redis-server chromium vet staticcheck systems
-	.ci/in-memory go test -vet=off -tags redisserver,chromium -timeout 20m -p $(SIDE) -skip '$(ALONE)' $(LONG) $(WAITING) ./...
+	.ci/in-memory go test -vet=off -tags redisserver,chromium -timeout 20m -p $(SIDE) -skip '$(ALONE)' \
+		$(LONG) $(WAITING) ./...
 	.ci/in-memory go test -vet=off -tags redisserver,chromium -timeout 20m -parallel 2 -run '$(ALONE)' ./cmd/neokv
 
 # The tests that compare replies with a real Redis have the tag redisserver.

@@ -34,7 +34,8 @@ func changeRegions(t *testing.T, c *Cluster, n int, random *rand.Rand, allLead b
 			f.Verb = fault.Merge
 		}
 		at := random.IntN(len(regions) - 1)
-		if leader := c.leaderOf(regions[at+1].ID); allLead && (leader == nil || len(leader.store.Load().Replicas().Leads()) < 2) {
+		leader := c.leaderOf(regions[at+1].ID)
+		if allLead && (leader == nil || len(leader.store.Load().Replicas().Leads()) < 2) {
 			f.Verb = fault.Split
 		}
 		f.Region = int(regions[at].ID)

@@ -156,8 +156,8 @@ func (c *Cluster) Faults() (all []fault.Fault) {
 	return slices.DeleteFunc(all, fault.Fault.Ended)
 }
 
-// heal ends all faults, calls migrations off, lets leaders return to where they were at first, and starts the stores that
-// do not run.
+// heal ends all faults, calls migrations off, lets leaders return to where they were at first, and starts the stores
+// that do not run.
 func (c *Cluster) heal(ctx context.Context, f fault.Fault) (string, error) {
 	c.faults.pins.Clear()
 	for _, bad := range c.Faults() {

@@ -22,8 +22,8 @@ import (
 )
 
 // migrationTalk is what clients of the two stores of a migration say, each pipeline on a connection of its own, and
-// what redis-server 7.0.15 replies. The slot has the keys {b}1 and {b}2, which have not gone, and no others. FROM and TO
-// stand for addresses.
+// what redis-server 7.0.15 replies. The slot has the keys {b}1 and {b}2, which have not gone, and no others. FROM and
+// TO stand for addresses.
 var migrationTalk = []struct{ at, say, want string }{
 	{"from", "GET {b}1", "x"},
 	{"from", "GET {b}9", "-ASK 3300 TO"},
@@ -208,8 +208,8 @@ func TestMigrationReplies(t *testing.T) {
 	talkThrough(t, c.Addrs()[from-1], c.Addrs()[to-1], dial)
 }
 
-// TestMigrationEnds: at the end the target leads the slots and keeps them; a migration that is called off, or that loses
-// the leader, leaves nothing behind.
+// TestMigrationEnds: at the end the target leads the slots and keeps them; a migration that is called off, or that
+// loses the leader, leaves nothing behind.
 func TestMigrationEnds(t *testing.T) {
 	c := start(t, Config{Stores: 3, InMemory: true, NoSockets: true})
 	get := func(store int, key string) string {
@@ -447,8 +447,8 @@ func migrating(err error) bool {
 
 // rideMigration uses keys of its own until stop is closed, and checks each reply. It returns how many commands ran, and
 // how many were refused.
-func rideMigration(x migrationRider, id string, tags []string, random *rand.Rand, stop <-chan struct{}) (ran, refused int,
-	err error) {
+func rideMigration(x migrationRider, id string, tags []string, random *rand.Rand,
+	stop <-chan struct{}) (ran, refused int, err error) {
 	model := make(map[string]string)
 	counts := make(map[string]int64)
 	for n := 1; ; n++ {

@@ -289,8 +289,8 @@ func (c *Cluster) logScript(where string, level int, text string) {
 	}
 }
 
-// Dial connects, through memory, to an address that Addrs, ReplicaAddrs or ProxyAddr returned. go-redis takes as its Dialer a
-// function that passes on to Dial: func(ctx, network, addr) { return c.Dial(ctx, addr) }.
+// Dial connects, through memory, to an address that Addrs, ReplicaAddrs or ProxyAddr returned. go-redis takes as its
+// Dialer a function that passes on to Dial: func(ctx, network, addr) { return c.Dial(ctx, addr) }.
 func (c *Cluster) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	if addr == c.proxyAddr {
 		return c.proxyPipe.Dial(ctx)

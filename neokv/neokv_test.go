@@ -494,9 +494,9 @@ func TestUnknownCommandsAreTold(t *testing.T) {
 	}
 }
 
-// TestKeptParametersAreTold: an event names each parameter without an effect once, when a client first sets it. The value
-// is that of one port, as it is that of one node of a Redis Cluster. A parameter that would falsify what is measured is
-// refused, by the name of the setting to use.
+// TestKeptParametersAreTold: an event names each parameter without an effect once, when a client first sets it. The
+// value is that of one port, as it is that of one node of a Redis Cluster. A parameter that would falsify what is
+// measured is refused, by the name of the setting to use.
 func TestKeptParametersAreTold(t *testing.T) {
 	var mu sync.Mutex
 	var told []string

@@ -122,7 +122,8 @@ func (n *storePlace) restart() error {
 	return err
 }
 
-// listen opens the sockets of the doors, unless the doors are open already, because of a stand-in. It opens all or none.
+// listen opens the sockets of the doors, unless the doors are open already, because of a stand-in. It opens all or
+// none.
 func (n *storePlace) listen() (opened bool, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

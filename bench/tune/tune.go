@@ -312,7 +312,8 @@ func (s *Tuner) search(ctx context.Context, knobs []tuning.Knob) error {
 	}
 	// Where there is time for all combinations, each has a trial before the estimator says which to repeat.
 	var grid [][]string
-	if available := int(s.left(tuning.Search) / s.perTrial() * tuning.DefaultEvery / (tuning.DefaultEvery + 1)); all <= available {
+	available := int(s.left(tuning.Search) / s.perTrial() * tuning.DefaultEvery / (tuning.DefaultEvery + 1))
+	if all <= available {
 		grid = combinations(knobs)
 		s.random.Shuffle(len(grid), func(i, k int) { grid[i], grid[k] = grid[k], grid[i] })
 	}

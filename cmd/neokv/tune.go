@@ -70,7 +70,8 @@ A knob is setting=value,value,... or setting=from..to. An objective is max throu
 	flags.StringVar(&f.profile, "profile", "default", "`profile` that is the default of all trials")
 	setFlags(flags, &f.set, "change a setting in all trials")
 	flags.StringVar(&f.resume, "resume", "", "go on with this `file`, by the plan that it has")
-	flags.StringVar(&f.newProfile, "write-profile", "", "write the chosen settings, or the default's if it wins, to this `file`, for --profile")
+	flags.StringVar(&f.newProfile, "write-profile", "",
+		"write the chosen settings, or the default's if it wins, to this `file`, for --profile")
 	c.RunE = func(c *cobra.Command, _ []string) error { return f.run(c, p) }
 	return c
 }

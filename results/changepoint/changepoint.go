@@ -4,10 +4,10 @@
 // A look at the first n values asks, of a few m, whether the last m of them have another level. It compares two models:
 // noise of an autoregression of order 1 around one level, and the same with a step (a shift of the mean as in Albert
 // and Chib, Bayes Inference via Gibbs Sampling of Autoregressive Time Series Subject to Markov Mean and Variance
-// Shifts, JBES 1993). Levels, noise and correlation are unknown and integrated out, so a walk of correlated noise is no step
-// unless a step explains it far better. What counts is the Bayes factor of the two. The bounds that it must reach are
-// set by simulation such that of series without a change, of 200 values and any correlation up to 0.9, at most 1 % show
-// one in any look. docs/benchmarks.md has the figures; -series in the tests of this package measures them.
+// Shifts, JBES 1993). Levels, noise and correlation are unknown and integrated out, so a walk of correlated noise is no
+// step unless a step explains it far better. What counts is the Bayes factor of the two. The bounds that it must reach
+// are set by simulation such that of series without a change, of 200 values and any correlation up to 0.9, at most 1 %
+// show one in any look. docs/benchmarks.md has the figures; -series in the tests of this package measures them.
 package changepoint
 
 import (

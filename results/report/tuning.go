@@ -101,7 +101,8 @@ func TuningHTML(w io.Writer, o *tuning.StudyOutcome) error {
 		}
 	}
 	table("Each knob on its own, the others at their defaults", 2, o.EffectHeading(), p.levels())
-	table("The best of the search; what their trials showed is partly luck", 1, o.ContenderHeading(), o.ContenderRows(o.Best))
+	table("The best of the search; what their trials showed is partly luck", 1, o.ContenderHeading(),
+		o.ContenderRows(o.Best))
 	table("No other configuration is better in all of throughput, p99, write amplification and memory", 1,
 		o.ContenderHeading(), rows)
 	d := o.Confirmation

@@ -154,8 +154,8 @@ func spread(groups []*group) (sd float64, freedom int) {
 	return math.Sqrt(sum / float64(freedom)), freedom
 }
 
-// shortShare is more than compare.Found, since an effect widens the intervals with which it is found: of changes at that
-// share, some nine of ten are found.
+// shortShare is more than compare.Found, since an effect widens the intervals with which it is found: of changes at
+// that share, some nine of ten are found.
 const shortShare = 0.95
 
 // short is by how much the mean of n observations falls short of the truth in a share of 1 - shortShare of all cases,
@@ -225,7 +225,8 @@ func (e *Effect) cliff(from, to string, change, unit float64, a, b *group) {
 			inverse += 1 / float64(len(g.logs))
 		}
 	}
-	if math.Abs(change) > unit*math.Sqrt(inverse) && (e.Cliff == nil || math.Abs(change) > math.Abs(math.Log1p(e.Cliff.Change))) {
+	if math.Abs(change) > unit*math.Sqrt(inverse) &&
+		(e.Cliff == nil || math.Abs(change) > math.Abs(math.Log1p(e.Cliff.Change))) {
 		e.Cliff = &Cliff{from, to, math.Expm1(change)}
 	}
 }

@@ -379,7 +379,8 @@ func (o *StudyOutcome) PrintTable(w io.Writer) error {
 	for i := range o.Effects {
 		b.WriteString(o.Effects[i].Sentence(o.Plan.Objective.Figure) + "\n")
 	}
-	section("the best of the search; what their trials showed is partly luck", append([][]string{o.ContenderHeading()}, o.ContenderRows(o.Best)...), 1)
+	section("the best of the search; what their trials showed is partly luck",
+		append([][]string{o.ContenderHeading()}, o.ContenderRows(o.Best)...), 1)
 	section("no other configuration is better in all of throughput, p99, write amplification and memory",
 		append([][]string{o.ContenderHeading()}, o.ContenderRows(o.Front)...), 1)
 	if d := o.Gain; o.Confirmed {

@@ -292,7 +292,8 @@ func TestOutcome(t *testing.T) {
 		t.Errorf("a study that has begun says %q", got)
 	}
 	flat := &Study{Plan: s.Plan, Trials: s.Trials[:1], Done: true}
-	if got := flat.Outcome().Conclusion(); !strings.HasPrefix(got[0], "the default wins: nothing that was tried beats it") {
+	got := flat.Outcome().Conclusion()
+	if !strings.HasPrefix(got[0], "the default wins: nothing that was tried beats it") {
 		t.Errorf("a study without effects says %q", got)
 	}
 }

@@ -189,7 +189,8 @@ func exists(r *Reader, args [][]byte, out *Reply) error {
 	return nil
 }
 
-// Held answers 1 if a key exists, else 0, as EXISTS does, but is no look-up that is counted or told of. No client calls it.
+// Held answers 1 if a key exists, else 0, as EXISTS does, but is no look-up that is counted or told of. No client calls
+// it.
 var Held = &Command{
 	Name: "exists", Arity: 2, Flags: FlagReadonly | FlagFast, Keys: allKeys(1, "RO"), How: HowRead,
 	Read: func(r *Reader, args [][]byte, out *Reply) error {

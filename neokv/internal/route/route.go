@@ -47,8 +47,8 @@ type LedRegion struct {
 // Its entries are ascending and disjoint, while what a store knows of regions need not be: when bounds have changed, it
 // learns so region by region. Of two regions that overlap, the one with the larger version has taken the slots over. So
 // the other is clipped to what is left of it: an entry's Slots may be fewer than the region had at that Version, and a
-// region of which several stretches are left has as many entries. Two keys in different entries are in different regions
-// as far as the store knows, also if the entries have the same id: a newer region lies between them.
+// region of which several stretches are left has as many entries. Two keys in different entries are in different
+// regions as far as the store knows, also if the entries have the same id: a newer region lies between them.
 type Table struct {
 	Epoch   uint64        // grows with every change of the map or of a leader
 	Stores  []PublicStore // by id
@@ -64,8 +64,8 @@ type Table struct {
 }
 
 // NewTable returns the table of the given stores and regions, in any order. It copies both. Where regions overlap, the
-// one with the larger version has the slots; of equal versions, which the cluster map never has, the one with the smaller
-// id. A region that has none left is not in the table. It takes O(SlotCount + r log r) for r regions.
+// one with the larger version has the slots; of equal versions, which the cluster map never has, the one with the
+// smaller id. A region that has none left is not in the table. It takes O(SlotCount + r log r) for r regions.
 func NewTable(epoch uint64, stores []PublicStore, regions []LedRegion) *Table {
 	t := &Table{Epoch: epoch, Stores: slices.Clone(stores), Regions: Disjoint(slices.Clone(regions))}
 	slices.SortFunc(t.Stores, func(a, b PublicStore) int { return cmp.Compare(a.ID, b.ID) })
@@ -335,8 +335,8 @@ func Unserved(t *Table, self topology.StoreID, slot topology.Slot, turn uint64) 
 	return d
 }
 
-// AppendError appends the error line of a redirection or refusal, without the leading '-' and the line's end. to is what
-// the client is told of the store d.To. It panics for Serve and Wait, which are no answers.
+// AppendError appends the error line of a redirection or refusal, without the leading '-' and the line's end. to is
+// what the client is told of the store d.To. It panics for Serve and Wait, which are no answers.
 func (d Decision) AppendError(b []byte, to announce.Addr) []byte {
 	switch d.Action {
 	case Moved, Ask:

@@ -12,9 +12,9 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// Window is a migration of slots from a store to another, as clients of a Redis Cluster see one. It changes what clients
-// are told, not where data is: From leads the regions of the slots all the time, and a command that is sent to To with
-// ASKING runs at From, too. So whatever a client is told, what it gets is linearizable.
+// Window is a migration of slots from a store to another, as clients of a Redis Cluster see one. It changes what
+// clients are told, not where data is: From leads the regions of the slots all the time, and a command that is sent to
+// To with ASKING runs at From, too. So whatever a client is told, what it gets is linearizable.
 //
 // From pretends that it no longer has some of its keys: those whose hash is below a share that grows with time, and To
 // pretends to have these. A key that does not exist neither store has, as in Redis.
@@ -96,8 +96,8 @@ func (w *Window) region(s topology.Slot) *WindowRegion {
 	return &w.Regions[i]
 }
 
-// inForce reports whether a window is in force for a slot of it, as far as the table knows: From leads the slot's region
-// as it did when the window was opened, and To is alive.
+// inForce reports whether a window is in force for a slot of it, as far as the table knows: From leads the slot's
+// region as it did when the window was opened, and To is alive.
 func (t *Table) inForce(w *Window, s topology.Slot) bool {
 	r, _ := t.Region(s)
 	was := w.region(s)
@@ -106,8 +106,8 @@ func (t *Table) inForce(w *Window, s topology.Slot) bool {
 		r.Term == was.Term && to != nil && to.Alive
 }
 
-// Over returns how many regions of a window it can never be in force for again: From has lost the lead of them, or their
-// bounds have changed.
+// Over returns how many regions of a window it can never be in force for again: From has lost the lead of them, or
+// their bounds have changed.
 func (t *Table) Over(w *Window) (n int) {
 	for _, was := range w.Regions {
 		if slices.ContainsFunc(t.Regions, func(r LedRegion) bool {

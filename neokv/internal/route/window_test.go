@@ -14,8 +14,8 @@ func windowed() *Table {
 	t := NewTable(1, []PublicStore{{ID: 1, Host: "h1", Port: 7001, Alive: true},
 		{ID: 2, Host: "h2", Port: 7002, Alive: true}, {ID: 3, Host: "h3", Port: 7003, Alive: true}},
 		[]LedRegion{{Region: topology.Region{ID: 1, Slots: topology.SlotRange{Last: 99}, Version: 5}, Leader: 1, Term: 3}})
-	t.Windows = []Window{{ID: 9, Slots: topology.SlotRange{Last: 99}, From: 1, To: 2, Seed: 7, BeginMS: 1000, LengthMS: 500,
-		Regions: []WindowRegion{{1, topology.SlotRange{Last: 99}, 5, 3}}}}
+	t.Windows = []Window{{ID: 9, Slots: topology.SlotRange{Last: 99}, From: 1, To: 2, Seed: 7, BeginMS: 1000,
+		LengthMS: 500, Regions: []WindowRegion{{1, topology.SlotRange{Last: 99}, 5, 3}}}}
 	return t
 }
 

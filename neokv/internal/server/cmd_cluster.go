@@ -215,8 +215,8 @@ func runClusterNodes(c *conn, args [][]byte) {
 	c.out.Verbatim("txt", string(b))
 }
 
-// appendOpen appends the slots of which this store shows a migration: [slot->-id] where they leave it, [slot-<-id] where
-// they come. As in Redis a node says so of itself alone, and of each slot.
+// appendOpen appends the slots of which this store shows a migration: [slot->-id] where they leave it, [slot-<-id]
+// where they come. As in Redis a node says so of itself alone, and of each slot.
 func (c *conn) appendOpen(b []byte, t *route.Table) []byte {
 	if len(t.Windows) == 0 {
 		return b
@@ -235,8 +235,8 @@ func (c *conn) appendOpen(b []byte, t *route.Table) []byte {
 	return b
 }
 
-// appendNode appends the line of a store, or of its second address, without slots. There is no bus, so the line names no
-// port of it. A store's configuration epoch is its number, so no two are equal.
+// appendNode appends the line of a store, or of its second address, without slots. There is no bus, so the line names
+// no port of it. A store's configuration epoch is its number, so no two are equal.
 func (c *conn) appendNode(b []byte, s *route.PublicStore, replica bool, master string) []byte {
 	id, a, flags, link := s.NodeID, c.told(s), "master", "connected"
 	if replica {

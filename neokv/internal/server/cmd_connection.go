@@ -228,7 +228,8 @@ func (c *conn) setReadOnly(readOnly bool) {
 	c.out.OK()
 }
 
-// runAsking has the next command, or transaction, served where clients are shown that its slot is imported. See show.go.
+// runAsking has the next command, or transaction, served where clients are shown that its slot is imported. See
+// show.go.
 func runAsking(c *conn, args [][]byte) {
 	if !c.out.within { // as in Redis it has no effect inside of EXEC
 		c.session.Ask()

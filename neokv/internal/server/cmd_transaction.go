@@ -521,8 +521,8 @@ func (e *executor) serves(cmd *command) bool {
 	return false
 }
 
-// awaitServed waits until a store serves a slot of shard channels, and reports whether this port does. If not, the reply
-// says why. Nobody lacks a channel, so where clients are shown a migration of the slot both sides serve it.
+// awaitServed waits until a store serves a slot of shard channels, and reports whether this port does. If not, the
+// reply says why. Nobody lacks a channel, so where clients are shown a migration of the slot both sides serve it.
 func (e *executor) awaitServed(slot topology.Slot) bool {
 	slots := []topology.Slot{slot}
 	deadline := time.Now().Add(e.knobs.LeaderlessWait)

@@ -112,7 +112,8 @@ func findPlanted(t *testing.T, workers int, plan string, length time.Duration) (
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := newBatch(job{Plan: plan, Mistake: p.mistake.name, First: cmp.Or(firstSeeds[plan], 1), Length: length, Dir: t.TempDir()})
+	b, err := newBatch(job{Plan: plan, Mistake: p.mistake.name, First: cmp.Or(firstSeeds[plan], 1), Length: length,
+		Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -64,7 +64,8 @@ func TestFollowerReads(t *testing.T) {
 	})
 }
 
-// TestReplicaAddress reads at the stores' second addresses, which serve what the store follows and nothing that it leads.
+// TestReplicaAddress reads at the stores' second addresses, which serve what the store follows and nothing that it
+// leads.
 func TestReplicaAddress(t *testing.T) {
 	inBubble(t, seam.Hooks{}, func(t *testing.T, s *sim, _ *caller) {
 		const region = topology.RegionID(1)

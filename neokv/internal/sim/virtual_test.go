@@ -53,8 +53,8 @@ func TestVirtualTCP(t *testing.T) { runBatch(t, "tcp", 1, 12, *simVirtual) }
 // TestExpiriesVirtual runs seeds with keys that expire.
 func TestExpiriesVirtual(t *testing.T) { runBatch(t, "expiries", 1, 12, 15*time.Second) }
 
-// TestMigrationsVirtual shows clients migrations that begin, end and are called off beside splits, merges, transfers and
-// kills.
+// TestMigrationsVirtual shows clients migrations that begin, end and are called off beside splits, merges, transfers
+// and kills.
 func TestMigrationsVirtual(t *testing.T) { runBatch(t, "migrations", 1, 6, 10*time.Second) }
 
 // TestQueuesVirtual runs seeds with queues of jobs.

@@ -52,8 +52,8 @@ func (x *replicaSet) forwarded(id topology.RegionID, entries []multiraft.LogEntr
 	}
 }
 
-// Replicas are the replicas of a store at one moment, by region. Its methods tell of the state of each replica when they
-// come to it.
+// Replicas are the replicas of a store at one moment, by region. Its methods tell of the state of each replica when
+// they come to it.
 type Replicas map[topology.RegionID]*region.Replica
 
 // Regions returns the regions, as the replicas have applied them, without those that others have absorbed; in no order.
