@@ -58,6 +58,7 @@ var (
 			m.Last, wrong = strconv.Atoi(last)
 			if err = errors.Join(err, wrong); err != nil || m.First < 0 || m.Last < m.First || m.Last > maxSlot {
 				err = fmt.Errorf("slots %q: want a slot from 0 to %d, or two as in 100-199", words[0], maxSlot)
+				m.First, m.Last = 0, 0 // so that nobody complains again
 			}
 			return err
 		},
