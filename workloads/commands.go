@@ -1,6 +1,7 @@
 package workloads
 
 import (
+	"bytes"
 	_ "embed"
 	"slices"
 	"strconv"
@@ -46,6 +47,32 @@ func MayWrite(name string) bool {
 		return true
 	}
 	return knownCommands[name].writes
+}
+
+// FirstKey returns the first key of a call, nil if it has none or the command is unknown. name is in lower case, and
+// args[0] is the name as the caller wrote it.
+func FirstKey(name string, args [][]byte) []byte {
+	at := knownCommands[name].key
+	switch name {
+	case "eval", "evalsha", "eval_ro", "evalsha_ro", "fcall", "fcall_ro":
+		if at = 3; len(args) > 2 && string(args[2]) == "0" {
+			at = 0
+		}
+	case "zunion", "zinter", "zdiff", "zintercard", "sintercard", "lmpop", "zmpop", "object", "xgroup", "xinfo", "memory":
+		at = 2
+	case "blmpop", "bzmpop":
+		at = 3
+	case "xread", "xreadgroup":
+		for i, a := range args {
+			if bytes.EqualFold(a, []byte("streams")) {
+				at = i + 1
+			}
+		}
+	}
+	if at <= 0 || at >= len(args) {
+		return nil
+	}
+	return args[at]
 }
 
 // changesAll reports whether a command may change records that it does not name.

@@ -217,7 +217,7 @@ func (r *Recording) parse(line []byte) (x Recorded, err error) {
 		return x, err
 	}
 	x.Name = strings.ToLower(string(x.Args[0]))
-	x.Key = firstKey(x.Name, x.Args)
+	x.Key = FirstKey(x.Name, x.Args)
 	return x, nil
 }
 
@@ -239,27 +239,4 @@ func unquote(text []byte) (words [][]byte, err error) {
 		return nil, errors.New("no command")
 	}
 	return words, nil
-}
-
-// firstKey returns the first key of a call, nil if it has none.
-func firstKey(name string, args [][]byte) []byte {
-	at := knownCommands[name].key
-	switch name {
-	case "eval", "evalsha", "eval_ro", "evalsha_ro", "fcall", "fcall_ro":
-		if at = 3; len(args) > 2 && string(args[2]) == "0" {
-			at = 0
-		}
-	case "zunion", "zinter", "zdiff", "zintercard", "sintercard", "lmpop", "zmpop", "object", "xgroup", "xinfo", "memory":
-		at = 2
-	case "xread", "xreadgroup":
-		for i, a := range args {
-			if bytes.EqualFold(a, []byte("streams")) {
-				at = i + 1
-			}
-		}
-	}
-	if at <= 0 || at >= len(args) {
-		return nil
-	}
-	return args[at]
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"neokv.dev/workloads"
 )
 
 // SentLoad is what redis-benchmark sends.
@@ -168,6 +170,33 @@ func ParseFlags(args []string) (SentLoad, error) {
 		}
 	}
 	return l, errors.Join(wrong...)
+}
+
+// nodeTag is what redis-benchmark --cluster replaces by a hash tag of the node that it sends a command to. Its own
+// tests have it in their keys.
+const nodeTag = "{tag}"
+
+// CheckCluster says why redis-benchmark cannot send the load to the nodes of a cluster: the first key of the user's
+// command has no nodeTag where a hash tag counts, at the first brace. So the command goes to all nodes in turn, and all
+// but one answer MOVED. redis-benchmark 7.0 then ends if the command has no nodeTag at all; if another word has one, it
+// counts the errors as answers. Further keys are not looked at.
+func (l SentLoad) CheckCluster() error {
+	if len(l.Command) == 0 {
+		return nil
+	}
+	var call [][]byte
+	for _, word := range l.Command {
+		call = append(call, []byte(word))
+	}
+	found := workloads.FirstKey(strings.ToLower(l.Command[0]), call)
+	key := string(found)
+	at := strings.Index(key, nodeTag)
+	if found == nil || at >= 0 && at == strings.IndexByte(key, '{') {
+		return nil
+	}
+	return fmt.Errorf("--cluster: key %q of the command: want %s in it, before any other brace, as in %q: "+
+		"redis-benchmark puts the hash tag of a node there, and else sends the command to nodes that do not have the key",
+		key, nodeTag, nodeTag+":"+strings.ReplaceAll(key, nodeTag, ""))
 }
 
 // chooseTests reads the value of -t. redis-benchmark itself says nothing about names that it does not know.

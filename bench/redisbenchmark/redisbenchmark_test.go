@@ -114,6 +114,38 @@ func TestParseFlags(t *testing.T) {
 	}
 }
 
+// A cluster gets no command whose key redis-benchmark cannot lead to its node.
+func TestCheckCluster(t *testing.T) {
+	for _, c := range []struct {
+		args, want string // want is a part of the error, "" for none
+	}{
+		{"-t set", ""},
+		{"set key:{tag}:__rand_int__ x", ""},
+		{"set {tag}:{other} x", ""},
+		{"ping", ""},
+		{"publish channel x", ""},
+		{"eval script 1 {tag} x", ""},
+		{"eval script 0 x", ""},
+		{"blmpop 1 1 {tag} left", ""},
+		{"GET key:1", `key "key:1" of the command: want {tag} in it, before any other brace, as in "{tag}:key:1"`},
+		{"set key {tag}", `key "key"`}, // in the value it does not count
+		{"set set x", `as in "{tag}:set"`},
+		{"set {a}{tag} x", `as in "{tag}:{a}"`},
+		{"set {}{tag} x", `key "{}{tag}"`}, // Redis hashes all of this key
+		{"set {{tag} x", `key "{{tag}"`},
+		{"eval script 1 key {tag}", `key "key"`},
+		{"blmpop 1 1 key left", `key "key"`},
+	} {
+		l, err := ParseFlags(strings.Fields(c.args))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err = l.CheckCluster(); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("CheckCluster(%q) = %v; want %q", c.args, err, c.want)
+		}
+	}
+}
+
 func TestRatio(t *testing.T) {
 	for _, c := range []struct {
 		neokv, peer []float64

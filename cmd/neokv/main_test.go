@@ -123,6 +123,10 @@ neokv: redis-benchmark -p: not possible here, since this command sets it
 neokv: redis-benchmark -n 0: want 1 to 2147483647
 neokv: redis-benchmark -t "sett": unknown, want some of ping, lrange, ping_inline, ping_mbulk, set, get, incr, ` +
 				"lpush, rpush, lpop, rpop, sadd, hset, spop, zadd, zpopmin, lrange_100, lrange_300, lrange_500, lrange_600, mset"},
+		{args: "redis-benchmark --cluster -- -n 1 get key:1",
+			want: `neokv: --cluster: key "key:1" of the command: want {tag} in it, before any other brace, as in ` +
+				`"{tag}:key:1": redis-benchmark puts the hash tag of a node there, and else sends the command to nodes ` +
+				`that do not have the key`},
 		{args: "redis-benchmark --profile durable --durability none --set engine.blom_bits=1",
 			want: "neokv: --set: unknown setting: engine.blom_bits; did you mean engine.bloom_bits?"},
 		{args: "redis-benchmark --profile durable --durability none",

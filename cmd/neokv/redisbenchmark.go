@@ -36,12 +36,14 @@ func redisBenchmarkCommand(p process) *cobra.Command {
 
 This command starts both sides itself, afresh in each round, and stops them. What follows -- goes to redis-benchmark:
 its flags, and a command in place of its tests. With --cluster NeoKV is compared with a Redis Cluster of 3 masters and 3
-replicas, too. Beside each figure stands what the same load does over keys of all slots, sent by NeoKV's own generator.
-The output says what redis-benchmark does not. Standard output has the result alone; progress goes to standard error.
-Ctrl-C ends the run and prints the rounds that are complete.`,
+replicas, too; then the key of a command must have {tag} in it, which redis-benchmark replaces. Beside each figure
+stands what the same load does over keys of all slots, sent by NeoKV's own generator. The output says what
+redis-benchmark does not. Standard output has the result alone; progress goes to standard error. Ctrl-C ends the run and
+prints the rounds that are complete.`,
 		Example: `  neokv redis-benchmark -- -t set,get -n 200000 -r 100000 -P 16
   neokv redis-benchmark --cluster --durability always --rounds 10 -- -t set -c 200 --threads 3
-  neokv redis-benchmark --format md -- -n 50000 -r 1000 hset hash:__rand_int__ field value`,
+  neokv redis-benchmark --format md -- -n 50000 -r 1000 hset hash:__rand_int__ field value
+  neokv redis-benchmark --cluster -- -n 1000000 -r 1000 hset hash:{tag}:__rand_int__ field value`,
 		Args: func(c *cobra.Command, args []string) error {
 			if n := c.ArgsLenAtDash(); n > 0 || n < 0 && len(args) > 0 {
 				return &usageError{fmt.Sprintf("%sunexpected argument %q; flags of redis-benchmark follow --", verb(c), args[0])}
@@ -111,5 +113,9 @@ func (f *redisBenchmarkFlags) parse(args, env []string) (o redisbenchmark.Option
 	}
 	o.Load, err = redisbenchmark.ParseFlags(args)
 	wrong.check(err == nil, "%v", err)
+	if f.cluster {
+		err = o.Load.CheckCluster()
+		wrong.check(err == nil, "%v", err)
+	}
 	return o, errors.Join(wrong...)
 }
