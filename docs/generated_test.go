@@ -13,6 +13,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -186,6 +187,21 @@ func TestFaults(t *testing.T) {
 			}
 		}
 		row(&b, "`"+form+"`", help, end)
+	}
+	b.WriteString("\nRound trips between the cloud regions of `network`, in milliseconds:\n\n")
+	names := fault.CloudRegions()
+	row(&b, append([]string{""}, names[:len(names)-1]...)...)
+	row(&b, slices.Repeat([]string{"---"}, len(names))...)
+	for i, name := range names[1:] {
+		cells := append([]string{"`" + name + "`"}, make([]string, len(names)-1)...)
+		for j, other := range names[:i+1] {
+			delay, err := fault.MatrixDelay(name+" "+other, 1, 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cells[1+j] = strconv.FormatInt((2 * delay).Milliseconds(), 10)
+		}
+		row(&b, cells...)
 	}
 	b.WriteString("\n")
 	generated(t, "cluster.md", b.String())

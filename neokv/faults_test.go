@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -23,6 +24,7 @@ import (
 	"neokv.dev/neokv/fault"
 	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/seam"
+	"neokv.dev/neokv/internal/topology"
 )
 
 // do carries out faults in turn.
@@ -533,6 +535,38 @@ func TestKillsHoldNothing(t *testing.T) {
 		if now.goroutines > level.goroutines+slack || now.files > level.files+slack ||
 			now.heap > level.heap+uint64(slack)<<20 {
 			t.Errorf("%d kills more: %+v; before them %+v", kills, now, level)
+		}
+	})
+}
+
+// TestCloudRegions: in virtual time, a write takes the round trip from its leader to the nearest other store, since a
+// message takes half of it in each direction.
+func TestCloudRegions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := start(t, Config{Stores: 3, Regions: 3, InMemory: true, NoSockets: true})
+		const text = "network us-east-1 eu-west-1 ap-southeast-1"
+		do(t, c, text)
+		if got := inForce(c); !slices.Equal(got, []string{text}) {
+			t.Errorf("in force: %q; want %s", got, text)
+		}
+		want := map[int]time.Duration{1: 70 * time.Millisecond, 2: 70 * time.Millisecond, 3: 182 * time.Millisecond}
+		for i, slots := range topology.SplitEvenly(3) {
+			n := 0
+			for !slots.Contains(topology.SlotOf([]byte(strconv.Itoa(n)))) {
+				n++
+			}
+			leader := c.Status().Regions[i].Leader
+			begin := time.Now()
+			if _, err := c.Do(t.Context(), "SET", n, "v"); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(begin); took != want[leader] {
+				t.Errorf("region %d, led by store %d: a write took %s, want %s", i+1, leader, took, want[leader])
+			}
+			delete(want, leader)
+		}
+		if len(want) > 0 {
+			t.Errorf("stores that lead no region: %v", want)
 		}
 	})
 }

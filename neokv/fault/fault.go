@@ -63,7 +63,7 @@ type Fault struct {
 	Client Client
 	Refuse Refusal
 	Ahead  time.Duration // clock: how far ahead the clock is, negative if it is behind
-	Matrix string        // network: the name of a matrix, "" for none
+	Matrix string        // network: the name of a matrix, or places between spaces; "" for none
 	Move   Migration
 }
 
@@ -217,7 +217,8 @@ var rows = []row{
 	{Partition, "cut all links between some stores and others", []arg{stores, others}, another(Mend), drawPartition},
 	{Mend, "make the links between some stores and others good again", []arg{stores, others}, nil, nil},
 	{Link, "make links between some stores and others bad", []arg{stores, others, oneWay, net}, another(Link), drawLink},
-	{Network, "give all links the delays of a matrix, as 3 regions", []arg{matrix}, another(Network), drawNetwork},
+	{Network, "give all links the delays of a matrix, as 3 regions, or of the cloud regions in which stores 1, 2, 3 " +
+		"and so on stand, as us-east-1 eu-west-1", []arg{matrix}, another(Network), drawNetwork},
 	{Disk, "make the disks of stores bad", []arg{stores, drive}, another(Disk), drawDisk},
 	{Clock, "set the clocks of stores ahead, or behind with a minus", []arg{stores, offset}, another(Clock), drawClock},
 	{Clients, "disturb the clients of stores", []arg{stores, client}, another(Clients), drawClients},
@@ -253,7 +254,7 @@ func Verbs() (all []Verb) {
 }
 
 // Usage returns the form of the verb, such as "kill STORES [keep=SHARE] [sync=N]", what it does, and what there is to
-// choose from: a title and, in a line each, properties with their meanings or the names of matrices.
+// choose from: a title and, in a line each, properties with their meanings or the names of matrices and places.
 func (v Verb) Usage() (form, help, choices string, among []string) {
 	r := rowOf(v)
 	form = string(v)

@@ -26,7 +26,13 @@ func TestParse(t *testing.T) {
 		{"link 1 all one-way ok", "link 1 all one-way ok"},
 		{"network 3 regions", "network 3 regions"},
 		{"network ok", "network ok"},
-		{"network 4 regions", `! there is no matrix "4 regions"; want 3 regions, 3 zones`},
+		{"network us-east-1  eu-west-1 us-east-1b", "network us-east-1 eu-west-1 us-east-1b"},
+		{"network 4 regions", `! there is no matrix "4 regions"; want 3 regions, 3 zones, or cloud regions, each perhaps ` +
+			`with the letter of a zone, as in us-east-1a us-east-1b eu-west-1: us-east-1, us-east-2, `},
+		{"network us-east-1 mars-1 us-east-1x eu-west-1aa",
+			"! there is no cloud region mars-1, us-east-1x, eu-west-1aa; want"},
+		{"network us-east-1 ok", "! there is no cloud region ok; want"},
+		{"network", "! no matrix and no places; want network MATRIX|PLACES|ok"},
 		{"disk 2 hang", "disk 2 hang"},
 		{"disk 2 ok", "disk 2 ok"},
 		{"disk 2 latency=5ms read-errors", "disk 2 latency=5ms read-errors"},
@@ -103,19 +109,20 @@ func TestCheck(t *testing.T) {
 
 func TestEnd(t *testing.T) {
 	for text, want := range map[string]string{
-		"kill 2 keep=50%":            "restart 2",
-		"stop all":                   "restart all",
-		"pause 1,2":                  "resume 1,2",
-		"partition 1 2":              "mend 1 2",
-		"link 1 2 one-way delay=1ms": "link 1 2 one-way ok",
-		"network 3 regions":          "network ok",
-		"disk 3 hang":                "disk 3 ok",
-		"clock all 5s":               "clock all ok",
-		"clients 1 reset":            "clients 1 ok",
-		"fail 1 GET 1% BUSY":         "fail 1 GET ok",
-		"transfer 1 2":               "",
-		"migrate 1 1 2":              "",
-		"heal":                       "",
+		"kill 2 keep=50%":             "restart 2",
+		"stop all":                    "restart all",
+		"pause 1,2":                   "resume 1,2",
+		"partition 1 2":               "mend 1 2",
+		"link 1 2 one-way delay=1ms":  "link 1 2 one-way ok",
+		"network 3 regions":           "network ok",
+		"network us-east-1 sa-east-1": "network ok",
+		"disk 3 hang":                 "disk 3 ok",
+		"clock all 5s":                "clock all ok",
+		"clients 1 reset":             "clients 1 ok",
+		"fail 1 GET 1% BUSY":          "fail 1 GET ok",
+		"transfer 1 2":                "",
+		"migrate 1 1 2":               "",
+		"heal":                        "",
 	} {
 		f, err := Parse(text)
 		if err != nil {
@@ -210,6 +217,7 @@ func propertiesIn(v Verb) (keys []string) {
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{"at 1s: kill 2 keep=50% sync=7", "at 1.2s for 300ms: link 1 2,3 one-way loss=0.000001%",
 		"at 0s: disk all latency=1ms bandwidth=1MiB flipped-bit", "at 3s: clock 1 -5s", "at 1s: network 3 regions",
+		"at 0s for 1s: network us-east-1a us-east-1b eu-west-1",
 		"at 1s for 2s: fail all GET 10% LOADING Redis is loading"} {
 		f.Add(seed)
 	}
@@ -240,6 +248,16 @@ func TestMatrixDelay(t *testing.T) {
 		{"3 regions", 3, 3, 0},
 		{"3 zones", 1, 3, ms},
 		{"3 zones", 2, 8, ms / 2},
+		{"us-east-1 eu-west-1 ap-southeast-1", 1, 2, 70 * ms},
+		{"us-east-1 eu-west-1 ap-southeast-1", 1, 3, 212 * ms},
+		{"us-east-1 eu-west-1 ap-southeast-1", 3, 2, 182 * ms},
+		{"us-east-1 eu-west-1 ap-southeast-1", 4, 6, 212 * ms},
+		{"us-east-1 eu-west-1 ap-southeast-1", 2, 5, ms / 2},
+		{"us-east-1 eu-west-1 ap-southeast-1", 2, 2, 0},
+		{"eu-west-1a eu-west-1b us-east-1c", 1, 2, ms},
+		{"eu-west-1a eu-west-1b us-east-1c", 3, 2, 70 * ms},
+		{"eu-west-1 eu-west-1b", 1, 2, ms},
+		{"sa-east-1", 1, 9, ms / 2},
 		{"", 1, 2, 0},
 	} {
 		there, err := MatrixDelay(c.name, c.from, c.to)
@@ -247,6 +265,17 @@ func TestMatrixDelay(t *testing.T) {
 		if there+back != c.want || there != back || err != nil {
 			t.Errorf("%s, stores %d and %d: %s there and %s back, %v; want %s together, half each", c.name, c.from, c.to,
 				there, back, err, c.want)
+		}
+	}
+	for i, r := range cloudRegions {
+		if len(r.roundTrips) != i || regionOf(r.name) != i || regionOf(r.name+"a") != i {
+			t.Errorf("%s: %d round trips, row %d; want %d, one to each region above", r.name, len(r.roundTrips),
+				regionOf(r.name), i)
+		}
+		for j, trip := range r.roundTrips {
+			if trip < 5 || trip > 500 {
+				t.Errorf("%s to %s: %d ms", r.name, cloudRegions[j].name, trip)
+			}
 		}
 	}
 	for _, m := range matrices {

@@ -119,7 +119,8 @@ var (
 	drive  = propertiesArg(false, func(f *Fault) any { return &f.Disk })
 	client = propertiesArg(false, func(f *Fault) any { return &f.Client })
 	matrix = arg{
-		name: "name of a matrix", form: "MATRIX|ok", rest: true, choices: "Matrices", among: matrixNames(),
+		name: "matrix and no places", form: "MATRIX|PLACES|ok", rest: true, choices: "Matrices and cloud regions",
+		among: matrixChoices(),
 		parse: func(f *Fault, words []string) error {
 			if f.Matrix = strings.Join(words, " "); f.Matrix == ok {
 				f.Matrix = ""
