@@ -92,6 +92,8 @@ const (
 type GroupOptions struct {
 	Name     string // its name in results; empty for that of the workload, or for replay
 	Workload string // a name that workloads.Find knows
+	// Commands are sent in place of a workload, see workloads.Commands; nil for none.
+	Commands []string
 	Clients  int
 	Pipeline int // operations that a client sends at once
 	// Operations is how many operations all clients of a closed loop send together, in whole pipelines however large
@@ -194,6 +196,9 @@ func (o Options) complete() (Options, error) {
 			g.Name = cmp.Or(g.Name, "replay")
 			wrong.check(len(o.Groups) == 1, "replay: want one group, without others beside it")
 			wrong.check(o.Search == nil, "replay: a recording has its own pace, so no rate can be searched")
+		}
+		if g.Commands != nil {
+			g.Name, g.Workload = cmp.Or(g.Name, "commands"), workloads.CommandsName(g.Commands)
 		}
 		g.Name = cmp.Or(g.Name, g.Workload)
 		prefix := ""
@@ -316,6 +321,13 @@ func (g *GroupOptions) find(wrong *problems, verify bool) {
 	wrong.check(g.Records >= 1 && g.Records <= 1e12, "records: %d, want 1 to 1e12", g.Records)
 	wrong.check(g.Elements >= 1 && g.Elements <= 10_000, "elements: %d, want 1 to 10000", g.Elements)
 	wrong.check(g.ValueSize >= 1 && g.ValueSize <= 64<<20, "value size: %d, want 1 byte to 64 MiB", g.ValueSize)
+	if g.Commands != nil {
+		wrong.check(!verify, "verify: reading back does not know what commands leave behind; want a workload file")
+		var err error
+		g.workload, err = workloads.Commands(g.Commands)
+		wrong.add(err)
+		return
+	}
 	var err error
 	g.workload, err = workloads.Find(g.Workload)
 	wrong.add(err)

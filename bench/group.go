@@ -62,6 +62,9 @@ func (r *run) addGroup(o GroupOptions) results.ClientGroup {
 		Elements:   g.src.Elements(),
 		ValueBytes: g.src.ValueSizes(), OneNode: o.Slots == OneNode, OneSlot: o.Slots == OneSlot,
 	}
+	if o.Commands != nil {
+		h.Records = 0 // Keys has the number of each kind
+	}
 	switch {
 	case o.Replay != nil:
 		h.Rate, h.Records, h.Content = o.Replay.String(), 0, o.Replay.content

@@ -48,7 +48,7 @@ type Header struct {
 type ClientGroup struct {
 	Name       string   `json:"name"`
 	Workload   string   `json:"workload"`
-	Content    *Content `json:"content,omitempty"` // of the file of the workload, or of the recording
+	Content    *Content `json:"content,omitempty"` // of the file of the workload, the recording or the commands
 	Keys       string   `json:"keys"`              // the distribution of keys
 	Clients    int      `json:"clients"`
 	Pipeline   int      `json:"pipeline"`

@@ -83,6 +83,14 @@ func (k knownCommand) takes(words int) bool {
 	return k.arity >= 0 && words == k.arity || k.arity < 0 && words >= -k.arity
 }
 
+// wanted says how many words a call must have behind the name.
+func (k knownCommand) wanted() string {
+	if k.arity < 0 {
+		return "at least " + strconv.Itoa(-k.arity-1)
+	}
+	return strconv.Itoa(k.arity - 1)
+}
+
 // OpKind says what a command does to its record, so that reading back can tell what the record must hold.
 type OpKind uint8
 

@@ -305,6 +305,9 @@ func (g *Generator) command(r *Request, c *commandSpec, record uint64, absent bo
 		}
 	}
 	g.begin(r, c.text, step)
+	if c.key > 0 {
+		g.steps[len(g.steps)-1].key = len(g.args) - 1 + c.key
+	}
 	for i := range c.words {
 		w := &c.words[i]
 		switch w.kind {
@@ -316,6 +319,10 @@ func (g *Generator) command(r *Request, c *commandSpec, record uint64, absent bo
 			g.text = w.fill.append(g.text, &g.values)
 			g.since(from)
 		case wordKey:
+			if w.of > 0 {
+				g.key(r, g.src.kinds[w.of-1], 0, g.kinds[w.of-1].choose.Next(g.rng))
+				continue
+			}
 			from := len(g.text)
 			g.key(r, k, w.key, record)
 			if absent {
@@ -329,6 +336,10 @@ func (g *Generator) command(r *Request, c *commandSpec, record uint64, absent bo
 		case wordKeysValues:
 			g.keysValues(r, k, record, step.Value)
 		case wordValue:
+			if w.size != nil {
+				g.bytes(window(g.src.pool, w.size, ElementValue(step.Value, i)))
+				continue
+			}
 			g.held(k, 0, record, step.Value)
 		case wordMember:
 			g.member(step.Element)

@@ -108,12 +108,15 @@ func NewRecording(path string, in io.Reader) *Recording {
 		clients: map[string]int{}}
 }
 
-// left are the commands that a replay leaves out: those about the connection, those that end or change the server,
-// those that wait, and those that make a transaction. The commands within a transaction are sent one by one.
-var left = strings.Fields(`auth hello quit reset select client monitor subscribe unsubscribe psubscribe punsubscribe
+// left are the commands that a replay leaves out: those of apart, and those that wait. The commands within a transaction
+// are sent one by one.
+var left = slices.Concat(apart, strings.Fields(`blpop brpop brpoplpush blmove blmpop bzpopmin bzpopmax bzmpop wait
+	waitaof`))
+
+// apart are the commands about the connection, those that end or change the server, and those that make a transaction.
+var apart = strings.Fields(`auth hello quit reset select client monitor subscribe unsubscribe psubscribe punsubscribe
 	ssubscribe sunsubscribe sync psync replconf replicaof slaveof failover shutdown debug cluster readonly readwrite
-	asking migrate acl module save bgsave bgrewriteaof config blpop brpop brpoplpush blmove blmpop bzpopmin bzpopmax bzmpop
-	wait waitaof multi exec discard watch unwatch`)
+	asking migrate acl module save bgsave bgrewriteaof config multi exec discard watch unwatch`)
 
 // Next returns the next command to send again, io.EOF behind the last.
 func (r *Recording) Next() (Recorded, error) {

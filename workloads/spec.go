@@ -77,6 +77,7 @@ type commandSpec struct {
 	text   []byte // as it was typed
 	words  []word // behind the name
 	kind   int    // of the record, -1 for none
+	key    int    // the fixed word that is the first key, counted from the name on; 0 if there is none
 	record expr   // nil: the record of the operation
 	insert bool
 	does   OpKind
@@ -95,9 +96,10 @@ type word struct {
 	kind wordKind
 	text []byte   // of a literal
 	fill template // of a template
-	size sizes    // of int, next and back
+	size sizes    // of int, next and back; of value, nil: that of the kind
 	step expr     // of next: the size of a block; of back: the distance to the older record
 	key  int      // which of the keys of the record
+	of   int      // of key: the kind of a record of its own, from 1 on; 0: the record of the command
 }
 
 type wordKind uint8
@@ -675,11 +677,7 @@ func (f *workloadFile) command(n *yaml.Node, op *Op, on int, record expr) {
 		}
 	}
 	if !known.takes(words) {
-		want := strconv.Itoa(known.arity - 1)
-		if known.arity < 0 {
-			want = "at least " + strconv.Itoa(-known.arity-1)
-		}
-		f.complain(n, "do: %s: %d words behind the command, want %s", text, words-1, want)
+		f.complain(n, "do: %s: %d words behind the command, want %s", text, words-1, known.wanted())
 	}
 	if !ofRecord {
 		c.kind = -1

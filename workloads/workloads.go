@@ -254,6 +254,7 @@ type Source struct {
 	workload *Workload
 	o        SourceOptions
 	messages []byte // of which messages are the beginning; the sender fills in their stamps
+	pool     []byte // of which values with sizes of their own are windows
 	kinds    []*kindSource
 	upTo     [][]float64 // cumulated shares, by the client's number modulo their count
 	loaded   uint64      // records to load, of all kinds
@@ -319,18 +320,25 @@ func NewSource(w *Workload, o SourceOptions) (*Source, error) {
 			s.loaded += ks.records
 		}
 	}
-	for _, k := range s.kinds {
-		k.pool = pools[k.ratio]
-	}
-	longest := 0
+	longest, own := 0, -1
 	for _, op := range w.Ops {
 		for _, c := range op.steps {
 			if c.says {
 				longest = max(longest, c.words[1].size.max())
 			}
+			for _, x := range c.ownSizes() {
+				own = max(own, x.max())
+			}
 		}
 	}
 	s.messages = newPool(longest, 1, o.Seed)
+	if own >= 0 && len(pools[1]) < poolBytes+own {
+		pools[1] = newPool(poolBytes+own, 1, o.Seed)
+	}
+	s.pool = pools[1]
+	for _, k := range s.kinds {
+		k.pool = pools[k.ratio]
+	}
 	for client := range uint64(w.roles()) {
 		s.upTo = append(s.upTo, w.cumulated(client))
 	}
@@ -395,11 +403,22 @@ func (s *Source) Elements() int {
 // ValueSizes describes the sizes of values: one, a few, or "various"; "" if no record has any.
 func (s *Source) ValueSizes() string {
 	var out []string
+	add := func(x sizes) {
+		if !slices.Contains(out, x.String()) {
+			out = append(out, x.String())
+		}
+	}
 	for _, k := range s.kinds {
 		for i, key := range k.keys {
-			text := k.sizes[i].String()
-			if !key.fixed && !k.counter && k.of != set && k.of != sortedSet && !slices.Contains(out, text) {
-				out = append(out, text)
+			if !key.fixed && !k.counter && k.of != set && k.of != sortedSet {
+				add(k.sizes[i])
+			}
+		}
+	}
+	for _, op := range s.workload.Ops {
+		for _, c := range op.steps {
+			for _, x := range c.ownSizes() {
+				add(x)
 			}
 		}
 	}
@@ -416,8 +435,23 @@ func (s *Source) Inserted(kind int, record uint64, acknowledged bool) {
 
 // value returns the bytes of a value for one of the keys of a kind. The caller must not change them.
 func (k *kindSource) value(id ValueID, key int) []byte {
+	return window(k.pool, k.sizes[key], id)
+}
+
+// window returns the bytes of a value in a pool.
+func window(pool []byte, size sizes, id ValueID) []byte {
 	id %= poolBytes
-	return k.pool[id : int(id)+k.sizes[key].at(fraction(uint64(id)))]
+	return pool[id : int(id)+size.at(fraction(uint64(id)))]
+}
+
+// ownSizes returns the sizes of values that are not those of a kind of records.
+func (c *commandSpec) ownSizes() (out []sizes) {
+	for _, w := range c.words {
+		if w.kind == wordValue && w.size != nil {
+			out = append(out, w.size)
+		}
+	}
+	return out
 }
 
 // fraction returns a number from 0 to 1, not included, that a hash of n stands for.
@@ -455,6 +489,9 @@ func (s *Source) RequestBytes() int {
 		n := 0
 		if c.says {
 			n = c.words[1].size.max()
+		}
+		for _, x := range c.ownSizes() {
+			n += x.max()
 		}
 		if c.kind < 0 {
 			return n + 64

@@ -109,6 +109,7 @@ With --prove there is no B: ab measures A against itself, and in every other rou
 How often it then saw what was not there, and what was, stands under every later table of the same setup.`,
 		Example: `  neokv ab --b engine.memtable_size=4MiB --workload write-heavy
   neokv ab --a raft.batch_max_ops=1 --b raft.batch_max_ops=256 --pipeline 16 --mem
+  neokv ab --b engine.row_cache=0 --command 'SET {key uniform 1000} {value 64}' --command '3: GET {key uniform 1000}'
   neokv ab --a revision=HEAD~1 --b revision=HEAD --rounds 20
   neokv ab --a program=./neokv.old --b program=./neokv.new
   neokv ab --a redis=always --b '' --workload set
@@ -119,6 +120,7 @@ How often it then saw what was not there, and what was, stands under every later
 	}
 	f.register(c, "block", compareForms)
 	flags := c.Flags()
+	commandFlag(flags, &f.commands)
 	flags.IntVar(&f.rounds, "rounds", usualRounds, "`n` rounds, in each of which each arm has a block")
 	flags.StringSliceVar(&f.primary, "primary", nil,
 		"`figures` that make the conclusion, with commas between (default throughput or rate reached, p50, p99, CPU)")

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"neokv.dev/bench"
 	"neokv.dev/neokv"
@@ -34,6 +35,9 @@ type benchFlags struct {
 	plain  bool // lines of progress, also on a terminal
 	json   bool // the result as JSON, in place of the table
 	groups []string
+	// commands are sent in place of the workload; nil for none.
+	commands []string
+
 	replay string
 	speed  float64
 
@@ -72,11 +76,16 @@ keeps what was measured.
 
 ` + targetHelp + `
 
+Each --command is an operation, in place of a workload; a number before it says how often it comes beside the others. A
+word in braces stands for what is drawn for each call:
+` + workloads.Placeholders + `
+
 A workload is one of these, which neokv workloads describes, or a YAML file of your own:
 
 ` + workloadList(),
 		Example: `  neokv bench
   neokv bench --workload get --clients 200 --pipeline 16 --duration 10s
+  neokv bench --command 'SET {key zipfian 100000} {value 64}' --command '3: GET {key zipfian 100000}'
   neokv bench --rate 20000 --set engine.memtable_size=256MiB
   neokv bench --rate 10000 --group 'name=slow workload=ycsb-e clients=1 rate=poisson 5'
   neokv bench --rate 5000 --at '10s rate 20000' --at '20s FLUSHALL'
@@ -98,6 +107,7 @@ A workload is one of these, which neokv workloads describes, or a YAML file of y
 	flags.BoolVar(&f.plain, "plain", false, "show progress in lines, also on a terminal")
 	flags.BoolVar(&f.json, "json", false,
 		"print the result as JSON in place of the table; with --runs one after the other")
+	commandFlag(flags, &f.commands)
 	flags.StringArrayVar(&f.groups, "group", nil, "more clients, `\"name=... rate=...\"`: "+groupForm+
 		"; what it leaves out is as the other flags say; may be repeated")
 	flags.StringVar(&f.pipelineSlots, "pipeline-slots", "spread",
@@ -140,13 +150,23 @@ A workload is one of these, which neokv workloads describes, or a YAML file of y
 	return c
 }
 
+// commandFlag registers --command.
+func commandFlag(flags *pflag.FlagSet, commands *[]string) {
+	flags.StringArrayVar(commands, "command", nil, "send this in place of a workload, `\"[SHARE:] COMMAND WORDS\"`, with "+
+		"quotes as in redis-cli; a word may be one of "+workloads.Placeholders+"; may be repeated")
+}
+
 // run boots a cluster, unless --target names a running one, sends the load, and prints the result.
 func (f *benchFlags) run(c *cobra.Command, p process) (err error) {
 	r, config, o, err := f.parse(c, p)
 	if err != nil {
 		return err
 	}
-	path := cmp.Or(f.out, results.DefaultPath(cmp.Or(f.replay, r.Load.Workload), time.Now()))
+	workload := cmp.Or(f.replay, r.Load.Workload)
+	if f.commands != nil {
+		workload = "commands"
+	}
+	path := cmp.Or(f.out, results.DefaultPath(workload, time.Now()))
 	if f.runs > 1 {
 		return f.repeat(c, p, r, config, o, path)
 	}

@@ -285,6 +285,19 @@ func TestBenchRefuses(t *testing.T) {
 		{[]string{"--verify", "--group", "name=b"}, []string{
 			"verify: groups ycsb-a and b may write the same keys, user... and user...: reading back cannot tell whose",
 		}},
+		{[]string{"--command", "GTE {key zipf 5}", "--command", "SET {key uniform 5}", "--workload", "get", "--records",
+			"5", "--clients", "0"}, []string{
+			"--command says what is sent and to how many keys; --workload is for a load without it",
+			"--command says what is sent and to how many keys; --records is for a load without it",
+		}},
+		{[]string{"--command", "GTE {key zipf 5}", "--command", "SET {key uniform 5}", "--verify", "--slo", "p99<1s",
+			"--replay", "monitor.txt"}, []string{"--replay is for a load without it"}},
+		{[]string{"--command", "GTE {key zipf 5}", "--command", "SET {key uniform 5}", "--verify"}, []string{
+			`command "GTE {key zipf 5}": {key zipf 5}: want {key DISTRIBUTION COUNT [KEY]}: `,
+			`command "GTE {key zipf 5}": command GTE: unknown`,
+			`command "SET {key uniform 5}": 1 words behind the command, want at least 2`,
+			"verify: reading back does not know what commands leave behind; want a workload file",
+		}},
 		{[]string{"--verify", "--replay", "monitor.txt"}, []string{
 			"verify: reading back does not know what the commands of a recording leave behind",
 		}},
@@ -337,6 +350,59 @@ func TestBenchGroups(t *testing.T) {
 	}
 	if !strings.Contains(got.stdout, "rare: get: 1 client") || !strings.Contains(got.stdout, "\ngenerator: ") {
 		t.Errorf("stdout\n%s", got.stdout)
+	}
+}
+
+// Commands in place of a workload, on a cluster of bench's own: keys are loaded, and a reply that is an error makes a
+// failed operation.
+func TestBenchCommands(t *testing.T) {
+	t.Chdir(t.TempDir())
+	got := neokvRun(t, nil, "bench", "--mem", "--operations", "400", "--clients", "2", "--value-size", "64",
+		"--command", "2: SET {key zipfian 50} {value 64}", "--command", "GET {key uniform 50}",
+		"--command", "MGET {tag}:a {tag}:b {key uniform 50 {tag}:}", "--command", `INCR "{key uniform 50}"`,
+		"--command", "MSET a 1 b 2", "--group", "name=beside workload=get records=10")
+	if got.status != statusDone {
+		t.Fatalf("status %d, stderr %q", got.status, got.stderr)
+	}
+	const sent = "2: SET {key zipfian 50} {value 64} | GET {key uniform 50} | " +
+		`MGET {tag}:a {tag}:b {key uniform 50 {tag}:} | INCR "{key uniform 50}" | MSET a 1 b 2`
+	if !strings.Contains(got.stdout, "\ncommands: "+sent+": 2 clients, pipeline 1, closed loop\n") ||
+		!strings.Contains(got.stdout, "CROSSSLOT") ||
+		!regexp.MustCompile(`\nneokv-commands-\S+\n$`).MatchString(got.stdout) {
+		t.Errorf("stdout\n%s", got.stdout)
+	}
+	r := readResult(t, got.stdout)
+	h := r.Header.Groups[0]
+	if h.Workload != sent || h.Records != 0 || h.ValueBytes != "64" ||
+		!strings.Contains(h.Content.Text, "\nMSET a 1 b 2\n") || r.Header.Groups[1].Records != 10 ||
+		h.Keys != "key:<n>: 50, zipfian; key:<n>: 50, uniform; {tag}:<n>: 50, uniform" {
+		t.Errorf("header %+v", r.Header.Groups)
+	}
+	g := r.Summary.Groups[0]
+	if in := g.Inserted; in == nil || in.Insert.Count != 100 || g.Total.Count+g.Total.Errors != 400 {
+		t.Errorf("inserted %+v, total %+v; want 100 records and 400 operations", in, g.Total)
+	}
+	for _, op := range g.Ops {
+		failed := op.Name == "mset" // its keys have different slots
+		if failed && (op.Errors == 0 || op.Count != 0) || !failed && (op.Errors != 0 || op.Count == 0) ||
+			op.Name == "get" && op.Misses != 0 {
+			t.Errorf("%s: %+v", op.Name, op)
+		}
+	}
+}
+
+// Commands go to any server, and their errors count there, too.
+func TestBenchCommandsToATarget(t *testing.T) {
+	t.Chdir(t.TempDir())
+	got := neokvRun(t, nil, "bench", "--target", server(t, true), "--operations", "100", "--clients", "2",
+		"--out", "x.jsonl", "--command", "SET {key uniform 50} {value 8}", "--command", "3: EXISTS {key uniform 50}")
+	if got.status != statusDone {
+		t.Fatalf("status %d, stderr %q", got.status, got.stderr)
+	}
+	ops := readResult(t, got.stdout).Summary.Groups[0].Ops
+	if ops[0].Count == 0 || ops[0].Errors != 0 || ops[1].Count != 0 || ops[1].Errors <= ops[0].Count ||
+		ops[0].Count+ops[1].Errors != 100 {
+		t.Errorf("operations %+v", ops)
 	}
 }
 

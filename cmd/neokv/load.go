@@ -18,6 +18,7 @@ import (
 	"neokv.dev/neokv/fault"
 	"neokv.dev/neokv/settings"
 	"neokv.dev/profiles"
+	"neokv.dev/workloads"
 )
 
 // options turns the settings and flags of the load into options. If no seed is given it picks one, which the booted
@@ -35,6 +36,13 @@ func (f *benchFlags) options(c *cobra.Command, l profiles.LoadKnobs) (bench.Opti
 	first := bench.GroupOptions{
 		Workload: l.Workload, Clients: l.Clients, Pipeline: l.Pipeline, Records: uint64(l.Records),
 		Elements: l.Elements, ValueSize: int(l.ValueSize), Operations: f.operations,
+	}
+	if f.commands != nil {
+		first.Commands, first.Workload = f.commands, workloads.CommandsName(f.commands)
+		for _, name := range []string{"workload", "records", "replay"} {
+			wrong.check(!c.Flags().Changed(name), "--command says what is sent and to how many keys; --%s is for a load "+
+				"without it", name)
+		}
 	}
 	first.Rate, _ = bench.ParsePace(l.Rate)
 	err := parseSlots(&first, f.pipelineSlots)
@@ -133,7 +141,7 @@ var groupWords = map[string]func(g *bench.GroupOptions, value string) error{
 		return nil
 	},
 	"workload": func(g *bench.GroupOptions, value string) error {
-		g.Workload = value
+		g.Workload, g.Commands = value, nil
 		return nil
 	},
 	"clients":  func(g *bench.GroupOptions, value string) error { return parseWhole(&g.Clients, value) },
