@@ -3,11 +3,11 @@ package neokv
 import (
 	"bufio"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -307,20 +307,22 @@ func TestMigrationsRefused(t *testing.T) {
 	}
 }
 
-// seenErrors counts replies that connections carry.
-type seenErrors struct{ ask, tryAgain atomic.Int64 }
-
-// counting is a connection whose replies are counted.
-type counting struct {
-	net.Conn
-	seen *seenErrors
-}
-
-func (c counting) Read(b []byte) (n int, err error) {
-	n, err = c.Conn.Read(b)
-	c.seen.ask.Add(int64(strings.Count(string(b[:n]), "-ASK ")))
-	c.seen.tryAgain.Add(int64(strings.Count(string(b[:n]), "-TRYAGAIN ")))
-	return n, err
+// errorsSent returns how many errors of a kind the stores have answered.
+func errorsSent(t *testing.T, c *Cluster, kind string) (all int) {
+	t.Helper()
+	for _, addr := range c.Addrs() {
+		nc, err := c.Dial(t.Context(), addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		if _, count, ok := strings.Cut(converse(t, nc, "INFO errorstats"), "errorstat_"+kind+":count="); ok {
+			n := 0
+			fmt.Sscan(count, &n)
+			all += n
+		}
+	}
+	return all
 }
 
 // migrationRider is a client library, for keys with one owner each.
@@ -338,10 +340,9 @@ type migrationRider struct {
 
 const setAndGet = "redis.call('set', KEYS[1], ARGV[1]) return redis.call('get', KEYS[1])"
 
-func goRedisMigrant(addrs []string, dial func(context.Context, string) (net.Conn, error)) (migrationRider, error) {
+func goRedisMigrant(_ *testing.T, c *Cluster) (migrationRider, error) {
 	ctx := context.Background()
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs,
-		Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) { return dial(ctx, addr) }})
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})
 	text := func(s string, err error) (string, error) {
 		if errors.Is(err, redis.Nil) {
 			err = nil
@@ -384,12 +385,9 @@ func goRedisMigrant(addrs []string, dial func(context.Context, string) (net.Conn
 	}, nil
 }
 
-func rueidisMigrant(addrs []string, dial func(context.Context, string) (net.Conn, error)) (migrationRider, error) {
+func rueidisMigrant(_ *testing.T, c *Cluster) (migrationRider, error) {
 	ctx := context.Background()
-	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: addrs, DisableCache: true,
-		DialCtxFn: func(ctx context.Context, addr string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
-			return dial(ctx, addr)
-		}})
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: c.Addrs(), DisableCache: true})
 	if err != nil {
 		return migrationRider{}, err
 	}
@@ -439,15 +437,58 @@ func rueidisMigrant(addrs []string, dial func(context.Context, string) (net.Conn
 	}, nil
 }
 
+// nodeMigrant returns a client in JavaScript, by its name in testdata/rider.js.
+func nodeMigrant(client string) func(*testing.T, *Cluster) (migrationRider, error) {
+	return func(t *testing.T, c *Cluster) (migrationRider, error) {
+		ask, end, err := startProgram(t, nodeProgram(t, c, client))
+		if err != nil {
+			return migrationRider{}, err
+		}
+		return migrationRider{
+			set: func(key string, value int) error { _, err := ask("set", key, value); return err },
+			get: func(key string) (string, error) { return ask("get", key) },
+			del: func(key string) error { _, err := ask("del", key); return err },
+			incr: func(key string) (n int64, err error) {
+				reply, err := ask("incr", key)
+				if err == nil {
+					n, err = strconv.ParseInt(reply, 10, 64)
+				}
+				return n, err
+			},
+			mget: func(keys ...string) ([]string, error) {
+				reply, err := ask("mget", strings.Join(keys, " "))
+				return strings.Split(reply, ","), err
+			},
+			mset: func(value int, keys ...string) error {
+				request := []any{"mset"}
+				for _, k := range keys {
+					request = append(request, k, value)
+				}
+				_, err := ask(request...)
+				return err
+			},
+			transact: func(value int, key string) (string, error) { return ask("transact", key, value) },
+			script:   func(value int, key string) (string, error) { return ask("script", key, value) },
+			close:    end,
+		}, nil
+	}
+}
+
 // migrating reports whether an error says that the command did not run, in the words of a cluster that migrates slots.
 func migrating(err error) bool {
 	return err != nil && (strings.Contains(err.Error(), "TRYAGAIN") || strings.Contains(err.Error(), "ASK ") ||
 		strings.Contains(err.Error(), "EXECABORT") || strings.Contains(err.Error(), "MOVED "))
 }
 
-// rideMigration uses keys of its own until stop is closed, and checks each reply. It returns how many commands ran, and
-// how many were refused.
-func rideMigration(x migrationRider, id string, tags []string, random *rand.Rand,
+// The kinds of calls of rideMigration.
+const (
+	oneKey   = 7 // with one key each
+	allKinds = 9 // and with two
+)
+
+// rideMigration uses keys of its own until stop is closed, by calls of some kinds, and checks each reply. It returns how
+// many commands ran, and how many were refused, which only those with two keys and transactions may be.
+func rideMigration(x migrationRider, id string, kinds int, tags []string, random *rand.Rand,
 	stop <-chan struct{}) (ran, refused int, err error) {
 	model := make(map[string]string)
 	counts := make(map[string]int64)
@@ -462,7 +503,9 @@ func rideMigration(x migrationRider, id string, tags []string, random *rand.Rand
 		a, b, value := key(), key(), fmt.Sprint(n)
 		var got, want string
 		err := error(nil)
-		switch what := random.IntN(9); what {
+		what := random.IntN(kinds)
+		mayFail := what >= oneKey
+		switch what {
 		case 0, 1:
 			if err = x.set(a, n); err == nil {
 				model[a] = value
@@ -475,32 +518,32 @@ func rideMigration(x migrationRider, id string, tags []string, random *rand.Rand
 				delete(model, a)
 			}
 		case 5:
-			var all []string
-			if all, err = x.mget(a, b); err == nil {
-				got, want = fmt.Sprintf("%q", all), fmt.Sprintf("%q", []string{model[a], model[b]})
-			}
-		case 6:
-			if err = x.mset(n, a, b); err == nil {
-				model[a], model[b] = value, value
-			}
-		case 7:
 			c := "n" + a
 			var is int64
 			if is, err = x.incr(c); err == nil {
 				counts[c]++
 				got, want = fmt.Sprint(is), fmt.Sprint(counts[c])
 			}
-		case 8:
-			do := x.transact
+		case 6:
+			do := x.script
 			if random.IntN(2) == 0 {
-				do = x.script
+				do, mayFail = x.transact, true
 			}
 			if got, err = do(n, a); err == nil {
 				model[a], want = value, value
 			}
+		case 7:
+			var all []string
+			if all, err = x.mget(a, b); err == nil {
+				got, want = fmt.Sprintf("%q", all), fmt.Sprintf("%q", []string{model[a], model[b]})
+			}
+		case 8:
+			if err = x.mset(n, a, b); err == nil {
+				model[a], model[b] = value, value
+			}
 		}
 		switch {
-		case migrating(err):
+		case migrating(err) && mayFail:
 			refused++
 		case err != nil:
 			return ran, refused, fmt.Errorf("keys %s, %s: %w", a, b, err)
@@ -514,7 +557,7 @@ func rideMigration(x migrationRider, id string, tags []string, random *rand.Rand
 
 // TestRidersThroughMigrations has client libraries with their own defaults use slots that migrate, from store to store.
 func TestRidersThroughMigrations(t *testing.T) {
-	c := start(t, Config{Stores: 3, InMemory: true, NoSockets: true})
+	c := start(t, Config{Stores: 3, InMemory: true})
 	var tags []string
 	for n := 0; len(tags) < 5; n++ {
 		if tag := fmt.Sprint(n); topology.SlotOf([]byte(tag)) >= 3000 && topology.SlotOf([]byte(tag)) < 4000 {
@@ -523,15 +566,18 @@ func TestRidersThroughMigrations(t *testing.T) {
 	}
 	seed := rand.Uint64()
 	for _, lib := range []struct {
-		name string
-		open func([]string, func(context.Context, string) (net.Conn, error)) (migrationRider, error)
-	}{{"go-redis", goRedisMigrant}, {"rueidis", rueidisMigrant}} {
+		name    string
+		open    func(*testing.T, *Cluster) (migrationRider, error)
+		givesUp bool // at the first TRYAGAIN
+	}{
+		{name: "go-redis", open: goRedisMigrant},
+		{name: "rueidis", open: rueidisMigrant},
+		{name: "ioredis", open: nodeMigrant("ioredis")},
+		{name: "node-redis", open: nodeMigrant("node-redis"), givesUp: true},
+	} {
 		t.Run(lib.name, func(t *testing.T) {
-			var seen seenErrors
-			client, err := lib.open(c.Addrs(), func(ctx context.Context, addr string) (net.Conn, error) {
-				nc, err := c.Dial(ctx, addr)
-				return counting{nc, &seen}, err
-			})
+			askBefore, tryAgainBefore := errorsSent(t, c, "ASK"), errorsSent(t, c, "TRYAGAIN")
+			client, err := lib.open(t, c)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -541,7 +587,12 @@ func TestRidersThroughMigrations(t *testing.T) {
 			var ran, refused atomic.Int64
 			for id := range 4 {
 				wg.Go(func() {
-					n, no, err := rideMigration(client, fmt.Sprint(lib.name, id), tags, rand.New(rand.NewPCG(seed, uint64(id))), stop)
+					kinds := oneKey // those with two keys hold a client up for most of the time
+					if id%2 == 0 {
+						kinds = allKinds
+					}
+					random := rand.New(rand.NewPCG(seed, uint64(id)))
+					n, no, err := rideMigration(client, fmt.Sprint(lib.name, id), kinds, tags, random, stop)
 					ran.Add(int64(n))
 					refused.Add(int64(no))
 					if err != nil {
@@ -555,10 +606,13 @@ func TestRidersThroughMigrations(t *testing.T) {
 			}
 			close(stop)
 			wg.Wait()
-			t.Logf("%d commands, %d refused; %d ASK, %d TRYAGAIN", ran.Load(), refused.Load(), seen.ask.Load(),
-				seen.tryAgain.Load())
-			if seen.ask.Load() == 0 || seen.tryAgain.Load() == 0 || ran.Load() == 0 {
+			ask, tryAgain := errorsSent(t, c, "ASK")-askBefore, errorsSent(t, c, "TRYAGAIN")-tryAgainBefore
+			t.Logf("%d commands, %d refused; %d ASK, %d TRYAGAIN", ran.Load(), refused.Load(), ask, tryAgain)
+			if ask == 0 || tryAgain == 0 || ran.Load() == 0 {
 				t.Error("the client has met no ASK, or no TRYAGAIN")
+			}
+			if lib.givesUp && refused.Load() < int64(tryAgain) {
+				t.Error("the client does not give up at the first TRYAGAIN")
 			}
 		})
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -27,15 +28,20 @@ var (
 var connectionLost = regexp.MustCompile(`^((Connection|Disconnects|Client|Socket|Timeout)\w*Error: ` +
 	`|Error: ((connect|read|write) E[A-Z]+|Connection is closed)|IndexError: list index out of range)`)
 
+// nodeProgram is a client in JavaScript, by its name in testdata/rider.js. Without -clients.node the test is skipped.
+func nodeProgram(t *testing.T, c *Cluster, client string) *exec.Cmd {
+	if *clientsNode == "" {
+		t.Skip("no -clients.node")
+	}
+	command := exec.Command("node", append([]string{"testdata/rider.js", client}, c.Addrs()...)...)
+	command.Env = append(os.Environ(), "NODE_PATH="+*clientsNode+"/node_modules")
+	return command
+}
+
 // nodeRider returns a rider of a client in JavaScript, by its name in testdata/rider.js.
 func nodeRider(client string) func(*testing.T, *Cluster) (rider, error) {
 	return func(t *testing.T, c *Cluster) (rider, error) {
-		if *clientsNode == "" {
-			t.Skip("no -clients.node")
-		}
-		command := exec.Command("node", append([]string{"testdata/rider.js", client}, c.Addrs()...)...)
-		command.Env = append(os.Environ(), "NODE_PATH="+*clientsNode+"/node_modules")
-		return programRider(t, command)
+		return programRider(t, nodeProgram(t, c, client))
 	}
 }
 
@@ -46,22 +52,51 @@ func redisPyRider(t *testing.T, c *Cluster) (rider, error) {
 	return programRider(t, exec.Command(*clientsPython, append([]string{"testdata/rider.py"}, c.Addrs()...)...))
 }
 
-// programRider returns a rider of a client in a program that reads requests and writes replies. A read is asked for
-// again where the connection broke, as callers of these clients do.
+// programRider returns a rider of a client in a program. A read is asked for again where the connection broke, as
+// callers of these clients do.
 func programRider(t *testing.T, command *exec.Cmd) (rider, error) {
+	ask, end, err := startProgram(t, command)
+	if err != nil {
+		return rider{}, err
+	}
+	number := func(request ...any) (n int, err error) {
+		reply, err := ask(request...)
+		if err == nil && reply != "" {
+			n, err = strconv.Atoi(reply)
+		}
+		return n, err
+	}
+	return rider{
+		set:  func(key string, value int) error { _, err := ask("set", key, value); return err },
+		incr: func(key string) (int, error) { return number("incr", key) },
+		get: func(key string) (n int, err error) {
+			for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+				if n, err = number("get", key); !errors.Is(err, io.EOF) || time.Now().After(end) {
+					return n, err
+				}
+			}
+		},
+		attempts: 20, // more than any of them makes
+		close:    end,
+	}, nil
+}
+
+// startProgram starts a program that reads requests and writes replies, a line each. ask returns the reply to a request
+// of some words, "" for none; where the connection to the cluster broke, the error is io.EOF. end ends the program.
+func startProgram(t *testing.T, command *exec.Cmd) (ask func(request ...any) (string, error), end func(), err error) {
 	command.Stderr = os.Stderr
 	in, err := command.StdinPipe()
 	if err != nil {
-		return rider{}, err
+		return nil, nil, err
 	}
 	out, err := command.StdoutPipe()
 	if err != nil {
-		return rider{}, err
+		return nil, nil, err
 	}
 	if err := command.Start(); err != nil {
-		return rider{}, err
+		return nil, nil, err
 	}
-	t.Cleanup(func() { command.Process.Kill() }) // where the test ends before close
+	t.Cleanup(func() { command.Process.Kill() }) // where the test ends before end
 	var (
 		mu      sync.Mutex
 		last    int
@@ -71,7 +106,7 @@ func programRider(t *testing.T, command *exec.Cmd) (rider, error) {
 	)
 	if !lines.Scan() || lines.Text() != "ready" {
 		in.Close()
-		return rider{}, fmt.Errorf("%v begins with %q: %w", command.Args, lines.Text(), command.Wait())
+		return nil, nil, fmt.Errorf("%v begins with %q: %w", command.Args, lines.Text(), command.Wait())
 	}
 	go func() {
 		defer close(ended)
@@ -88,47 +123,38 @@ func programRider(t *testing.T, command *exec.Cmd) (rider, error) {
 			}
 		}
 	}()
-	ask := func(request string) (n int, err error) {
+	ask = func(request ...any) (string, error) {
 		reply := make(chan string, 1)
 		mu.Lock()
 		last++
 		waiting[last] = reply
-		_, err = fmt.Fprintln(in, last, request)
+		_, err := fmt.Fprintln(in, append([]any{last}, request...)...)
 		mu.Unlock()
 		if err != nil {
-			return 0, err
+			return "", err
 		}
 		select {
 		case said := <-reply:
 			if text, failed := strings.CutPrefix(said, "error "); failed {
 				if connectionLost.MatchString(text) {
-					return 0, fmt.Errorf("%s: %w", text, io.EOF)
+					return "", fmt.Errorf("%s: %w", text, io.EOF)
 				}
-				return 0, errors.New(text)
+				return "", errors.New(text)
 			}
-			_, err = fmt.Sscanf(said, "ok %d", &n)
-			return n, err
+			text, ok := strings.CutPrefix(said, "ok ")
+			if !ok {
+				return "", fmt.Errorf("%v replies %q", command.Args, said)
+			}
+			return text, nil
 		case <-ended:
-			return 0, fmt.Errorf("%v has ended", command.Args)
+			return "", fmt.Errorf("%v has ended", command.Args)
 		}
 	}
-	return rider{
-		set:  func(key string, value int) error { _, err := ask(fmt.Sprint("set ", key, " ", value)); return err },
-		incr: func(key string) (int, error) { return ask("incr " + key) },
-		get: func(key string) (n int, err error) {
-			for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-				if n, err = ask("get " + key); !errors.Is(err, io.EOF) || time.Now().After(end) {
-					return n, err
-				}
-			}
-		},
-		attempts: 20, // more than any of them makes
-		close: func() {
-			in.Close()
-			<-ended
-			if err := command.Wait(); err != nil {
-				t.Errorf("%v: %v", command.Args, err)
-			}
-		},
+	return ask, func() {
+		in.Close()
+		<-ended
+		if err := command.Wait(); err != nil {
+			t.Errorf("%v: %v", command.Args, err)
+		}
 	}, nil
 }

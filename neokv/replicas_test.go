@@ -156,7 +156,7 @@ func TestClientsReadReplicas(t *testing.T) {
 
 		"ioredis scaleReads slave":    nodeRider("ioredis slave"),
 		"ioredis scaleReads all":      nodeRider("ioredis all"),
-		"node-redis useReplicas":      nodeRider("node-redis"),
+		"node-redis useReplicas":      nodeRider("node-redis replicas"),
 		"redis-py read_from_replicas": redisPyRider,
 	} {
 		t.Run(name, func(t *testing.T) {
