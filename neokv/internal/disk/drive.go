@@ -154,17 +154,24 @@ func (d *drive) space() int64 {
 	return max(0, d.left.Load())
 }
 
-// failedPause is how long a failed file system takes for a read that fails. Pebble retries a compaction that cannot
-// read a table, at once and for ever. On a failed store these retries must not keep a core busy.
+// failedPause is how long a failed file system takes for a read that fails, or that returns what the drive has changed.
+// Pebble retries a compaction that cannot read a table, at once and for ever. On a failed store these retries must not
+// keep a core busy.
 const failedPause = 10 * time.Millisecond
 
 // read passes on a read of a file's bytes.
 func (x *file) read(p []byte, read func([]byte) (int, error)) (n int, err error) {
 	n, err = x.driven(p, read)
-	if err != nil && err != io.EOF && x.fs.Failed() != nil {
-		time.Sleep(failedPause)
+	if err != nil && err != io.EOF {
+		x.fs.pauseFailed()
 	}
 	return n, err
+}
+
+func (f *FS) pauseFailed() {
+	if f.Failed() != nil {
+		time.Sleep(failedPause)
+	}
 }
 
 // driven is read with the faults of the drive.
@@ -183,6 +190,7 @@ func (x *file) driven(p []byte, read func([]byte) (int, error)) (int, error) {
 		at, bit := d.random.IntN(n), d.random.IntN(8)
 		d.mu.Unlock()
 		p[at] ^= 1 << bit
+		x.fs.pauseFailed()
 	}
 	return n, err
 }

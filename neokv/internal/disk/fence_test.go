@@ -370,28 +370,33 @@ func TestFree(t *testing.T) {
 	}
 }
 
-// TestFailedReads times reads that fail. Pebble tries a compaction that cannot read again at once and for ever, so on a
-// failed file system they take a while.
+// TestFailedReads times reads that fail, and those with a wrong bit. Pebble tries a compaction that cannot read again at
+// once and for ever, so on a failed file system they take a while.
 func TestFailedReads(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		fs := Mem()
-		f, err := fs.Create("f", "")
-		must(t, err)
-		fs.SetDrive(fault.Drive{ReadErrors: true}, rand.New(rand.NewPCG(1, 1)))
-		took := func() time.Duration {
-			t.Helper()
-			begin := time.Now()
-			if _, err := f.ReadAt(make([]byte, 1), 0); !errors.Is(err, syscall.EIO) {
-				t.Errorf("read = %v; want EIO", err)
+	for _, drive := range []fault.Drive{{ReadErrors: true}, {FlippedBit: true}} {
+		synctest.Test(t, func(t *testing.T) {
+			fs := Mem()
+			f, err := fs.Create("f", "")
+			must(t, err)
+			_, err = f.Write([]byte{0})
+			must(t, err)
+			fs.SetDrive(drive, rand.New(rand.NewPCG(1, 1)))
+			took := func() time.Duration {
+				t.Helper()
+				begin, p := time.Now(), make([]byte, 1)
+				_, err := f.ReadAt(p, 0)
+				if drive.ReadErrors != errors.Is(err, syscall.EIO) || drive.FlippedBit != (p[0] != 0) {
+					t.Errorf("%+v: read %v, %v", drive, p, err)
+				}
+				return time.Since(begin)
 			}
-			return time.Since(begin)
-		}
-		if d := took(); d != 0 {
-			t.Errorf("a read that fails takes %v", d)
-		}
-		fs.Fence(errors.New("planted"))
-		if d := took(); d != failedPause {
-			t.Errorf("a read that fails on a failed file system takes %v, want %v", d, failedPause)
-		}
-	})
+			if d := took(); d != 0 {
+				t.Errorf("%+v: a read takes %v", drive, d)
+			}
+			fs.Fence(errors.New("planted"))
+			if d := took(); d != failedPause {
+				t.Errorf("%+v: a read on a failed file system takes %v, want %v", drive, d, failedPause)
+			}
+		})
+	}
 }
