@@ -486,8 +486,8 @@ const (
 	allKinds = 9 // and with two
 )
 
-// rideMigration uses keys of its own until stop is closed, by calls of some kinds, and checks each reply. It returns how
-// many commands ran, and how many were refused, which only those with two keys and transactions may be.
+// rideMigration uses keys of its own until stop is closed, by calls of some kinds, and checks each reply. It returns
+// how many commands ran, and how many were refused, which only those with two keys and transactions may be.
 func rideMigration(x migrationRider, id string, kinds int, tags []string, random *rand.Rand,
 	stop <-chan struct{}) (ran, refused int, err error) {
 	model := make(map[string]string)

@@ -108,8 +108,8 @@ func NewRecording(path string, in io.Reader) *Recording {
 		clients: map[string]int{}}
 }
 
-// left are the commands that a replay leaves out: those of apart, and those that wait. The commands within a transaction
-// are sent one by one.
+// left are the commands that a replay leaves out: those of apart, and those that wait. The commands within a
+// transaction are sent one by one.
 var left = slices.Concat(apart, strings.Fields(`blpop brpop brpoplpush blmove blmpop bzpopmin bzpopmax bzmpop wait
 	waitaof`))
 

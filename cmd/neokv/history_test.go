@@ -184,13 +184,16 @@ func TestHistoryOfBadInput(t *testing.T) {
 
 // TestHistoryConfirm: ab runs for the two commits of a change, and its status is that of the verb.
 func TestHistoryConfirm(t *testing.T) {
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip(err)
+	}
 	t.Chdir(t.TempDir())
 	git := func(args ...string) string {
 		t.Helper()
 		c := exec.Command("git", append([]string{"-c", "user.name=a", "-c", "user.email=a@b.example"}, args...)...)
 		out, err := c.CombinedOutput()
 		if err != nil {
-			t.Skipf("git %s: %v: %s", args, err, out)
+			t.Fatalf("git %s: %v: %s", args, err, out)
 		}
 		return strings.TrimSpace(string(out))
 	}

@@ -218,7 +218,8 @@ func TestNoVerbShowsPasswords(t *testing.T) {
 	h.settings(load)
 	h.want(statusFailed, ", raft.batch_max_ops=", true, loadInEnv, append(tune, "--out", "tune-env.jsonl")...)
 	h.want(statusFailed, ", raft.batch_max_ops=", true, nil, append(tune, "--out", "tune.jsonl", "--set", load)...)
-	h.want(statusFailed, ", raft.batch_max_ops=", false, nil, append(tune, "--out", "tune-file.jsonl", "--set-from", h.file)...)
+	h.want(statusFailed, ", raft.batch_max_ops=", false, nil,
+		append(tune, "--out", "tune-file.jsonl", "--set-from", h.file)...)
 	h.want(statusInvalid, "", true, nil, append(tune, "--set", own)...)
 	h.want(statusInvalid, "", true, nil, append(tune, "--knob", own)...)
 	baseline := &gate.Baseline{Format: gate.BaselineFormat, Made: time.Now(), Build: results.NewHeader().Build,
