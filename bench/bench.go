@@ -88,6 +88,9 @@ const (
 	LoadedBefore                  // it only sends: a run with the same groups has loaded them
 )
 
+// maxClients is how many clients a group has at most.
+const maxClients = 10_000
+
 // GroupOptions says what the clients of a group send.
 type GroupOptions struct {
 	Name     string // its name in results; empty for that of the workload, or for replay
@@ -239,7 +242,15 @@ func (o Options) complete() (Options, error) {
 		wrong.check(search.MaxStep >= search.Step && search.MaxStep <= maxDuration,
 			"max step: %s, want %s, the step, to %.0fh", search.MaxStep, search.Step, maxDuration.Hours())
 		wrong.check(search.Curve || len(search.SLO.terms) > 0, "slo: none given, want %s", SLOForms)
-		if len(o.Groups) > 0 {
+		if len(o.Groups) > 0 && search.Clients != nil {
+			first := o.Groups[0]
+			wrong.check(search.Curve, "clients: only a curve tries several numbers of them")
+			wrong.check(!first.Rate.Open(), "rate %q: a curve of clients is a closed loop", first.Rate.String())
+			wrong.check(len(search.Clients) <= maxClientSteps && slices.Min(search.Clients) >= 1 &&
+				slices.Max(search.Clients) <= first.Clients,
+				"clients: %v, want at most %d numbers from 1 to %d, those of the first group", search.Clients,
+				maxClientSteps, first.Clients)
+		} else if len(o.Groups) > 0 {
 			rate := o.Groups[0].Rate
 			wrong.check(!rate.ramps() && (search.Curve || len(rate.parts) <= 1),
 				"rate %q: a search takes N, where it begins; a curve takes steps", rate.String())
@@ -289,7 +300,7 @@ const (
 // prepare reads the workload of a group and prepares its records, or says what is wrong with the group.
 func (g *GroupOptions) prepare(verify bool, seed uint64) []error {
 	var wrong problems
-	wrong.check(g.Clients >= 1 && g.Clients <= 10_000, "clients: %d, want 1 to 10000", g.Clients)
+	wrong.check(g.Clients >= 1 && g.Clients <= maxClients, "clients: %d, want 1 to %d", g.Clients, maxClients)
 	wrong.check(g.Pipeline >= 1 && g.Pipeline <= 10_000, "pipeline: %d, want 1 to 10000", g.Pipeline)
 	wrong.check(g.Operations >= 0, "operations: %d, want 1 or more", g.Operations)
 	wrong.check(g.Operations == 0 || g.Replay == nil && !g.Rate.Open(),

@@ -33,8 +33,9 @@ type phaseSegment struct {
 
 // segmentLoad is what a group does in a segment.
 type segmentLoad struct {
-	ops   []workloads.Op // nil: nothing
-	table *timetable     // of an open loop, else nil
+	ops     []workloads.Op // nil: nothing
+	clients int            // how many of the group's clients; 0 is all
+	table   *timetable     // of an open loop, else nil
 	// shared hands the starts of the table to the clients.
 	shared *sharedStarts
 }
@@ -189,7 +190,11 @@ func (r *run) start(work func(*worker), seg *phaseSegment) <-chan struct{} {
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	for i, g := range r.groups {
-		for _, w := range g.workers {
+		clients := g.workers
+		if n := seg.loads[i].clients; n > 0 {
+			clients = clients[:n]
+		}
+		for _, w := range clients {
 			if w.ops = seg.loads[i].ops; w.ops != nil {
 				wg.Go(func() { work(w) })
 			}

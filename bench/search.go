@@ -19,6 +19,9 @@ import (
 type RateSearch struct {
 	SLO   SLO
 	Curve bool // try rates over the whole range instead, and measure nothing else
+	// Clients are numbers of clients that a curve tries in a closed loop, in place of rates. The first group has at
+	// least as many clients; those beyond the number wait.
+	Clients []int
 	// Step is how long a rate is tried at least; 0 is three seconds. A step lasts until ten operations lie beyond the
 	// highest percentile of the SLO, but not longer than MaxStep; 0 is a minute.
 	Step, MaxStep time.Duration
@@ -30,7 +33,10 @@ func (s *RateSearch) String() string {
 		return ""
 	}
 	text := "the highest rate"
-	if s.Curve {
+	switch {
+	case s.Clients != nil:
+		text = results.Plural(int64(len(s.Clients)), "number") + " of clients"
+	case s.Curve:
 		text = "many rates"
 	}
 	text += fmt.Sprintf(", each for %s to %s", s.Step, s.MaxStep)
@@ -57,6 +63,46 @@ const (
 	lagging   = 0.01
 	saturated = 0.05
 )
+
+// ClientsForms says which texts ParseClients takes.
+const ClientsForms = "N,N,... or steps A..B by N"
+
+// maxClientSteps is how many numbers of clients a curve has at most.
+const maxClientSteps = 1000
+
+// ParseClients reads numbers of clients to try: `1,2,4,8,16`, or `steps 10..100 by 10`. Each is 1 to 10,000.
+func ParseClients(text string) (numbers []int, err error) {
+	words := strings.Fields(text)
+	var texts []string
+	from, to, isRange := "", "", false
+	if len(words) == 4 && words[0] == "steps" && words[2] == "by" {
+		from, to, isRange = strings.Cut(words[1], "..")
+		texts = []string{from, to, words[3]}
+	} else {
+		texts = strings.Split(strings.Join(words, ""), ",")
+	}
+	for _, t := range texts {
+		n, err := strconv.Atoi(t)
+		if err != nil || n < 1 || n > maxClients {
+			return nil, fmt.Errorf("%q: want %s, each 1 to %d", text, ClientsForms, maxClients)
+		}
+		numbers = append(numbers, n)
+	}
+	if isRange {
+		first, last, by := numbers[0], numbers[1], numbers[2]
+		if last < first {
+			by = -by
+		}
+		numbers = nil
+		for n := first; n >= min(first, last) && n <= max(first, last); n += by {
+			numbers = append(numbers, n)
+		}
+	}
+	if len(numbers) > maxClientSteps {
+		return nil, fmt.Errorf("%q: %d numbers, want at most %d", text, len(numbers), maxClientSteps)
+	}
+	return numbers, nil
+}
 
 // bracket holds what a search knows of the highest rate that holds.
 type bracket struct {
@@ -160,9 +206,9 @@ func (r *run) stepLength(p Pace) time.Duration {
 	return max(r.o.Search.Step, x.at+1)
 }
 
-// try sends at a rate for a step, 0 in a closed loop, and adds what came of it to the curve. A little of the same load
-// goes before, the first time all of the warm-up.
-func (r *run) try(ctx context.Context, c *results.Curve, rate float64) (*results.Step, error) {
+// try sends at a rate for a step, 0 in a closed loop, from so many clients, 0 from all, and adds what came of it to the
+// curve. A little of the same load goes before, the first time all of the warm-up.
+func (r *run) try(ctx context.Context, c *results.Curve, rate float64, clients int) (*results.Step, error) {
 	g := r.groups[0]
 	pace := g.o.Rate.atRate(rate)
 	length := r.stepLength(pace)
@@ -171,12 +217,13 @@ func (r *run) try(ctx context.Context, c *results.Curve, rate float64) (*results
 	if len(c.Rows) == 0 && r.o.Warmup > 0 {
 		warmup = r.warmup(r.paces(pace.first()))
 	}
+	warmup.loads[0].clients, step.loads[0].clients = clients, clients
 	took, err := r.phase(ctx, (*worker).send, warmup, step)
-	c.Rows = append(c.Rows, results.Step{Rate: rate, Seconds: took.Seconds(),
+	c.Rows = append(c.Rows, results.Step{Rate: rate, Clients: clients, Seconds: took.Seconds(),
 		GroupStats: g.stats(step, took.Seconds())})
 	row := &c.Rows[len(c.Rows)-1]
 	if rate == 0 {
-		row.Rate = row.Total.PerSecond
+		row.Rate, row.Why = row.Total.PerSecond, r.o.Search.SLO.broken(g.total.all())
 		return row, err
 	}
 	row.Why = r.judge(rate)
@@ -241,9 +288,9 @@ func (r *run) findMax(ctx context.Context, c *results.Curve) error {
 			c.Stopped = why
 			return nil
 		}
-		step, err := r.try(ctx, c, rate)
+		step, err := r.try(ctx, c, rate, 0)
 		if err == nil && step.Why != "" && ctx.Err() == nil {
-			step, err = r.try(ctx, c, rate)
+			step, err = r.try(ctx, c, rate, 0)
 		}
 		if err != nil || ctx.Err() != nil {
 			return err
@@ -260,12 +307,20 @@ func (r *run) findMax(ctx context.Context, c *results.Curve) error {
 	return nil
 }
 
-// curve tries rates over the whole range: those of a plan of steps, else twelve up to 1.2 times what a closed loop
-// gives.
+// curve tries numbers of clients, if there are any, else rates over the whole range: those of a plan of steps, or
+// twelve up to 1.2 times what a closed loop gives.
 func (r *run) curve(ctx context.Context, c *results.Curve) error {
+	if numbers := r.o.Search.Clients; numbers != nil {
+		for _, n := range numbers {
+			if _, err := r.try(ctx, c, 0, n); err != nil || ctx.Err() != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	rates := r.o.Search.rates(r.groups[0].o.Rate)
 	if rates == nil {
-		closed, err := r.try(ctx, c, 0)
+		closed, err := r.try(ctx, c, 0, 0)
 		if err != nil || ctx.Err() != nil {
 			return err
 		}
@@ -275,7 +330,7 @@ func (r *run) curve(ctx context.Context, c *results.Curve) error {
 		}
 	}
 	for _, rate := range rates {
-		if _, err := r.try(ctx, c, rate); err != nil || ctx.Err() != nil {
+		if _, err := r.try(ctx, c, rate, 0); err != nil || ctx.Err() != nil {
 			return err
 		}
 	}

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -273,6 +274,65 @@ func TestCurve(t *testing.T) {
 	})
 }
 
+// TestCurveOfClients: a server that answers one call at a time gives no more to more clients, which wait for each
+// other.
+func TestCurveOfClients(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory(nil)
+		m.delay = queue(m, time.Millisecond)
+		o := Options{
+			Groups:   []GroupOptions{{Workload: "set", Clients: 16, Records: 100}},
+			Duration: time.Second,
+			Search:   &RateSearch{SLO: slo("p99<6ms"), Curve: true, Clients: []int{1, 4, 8, 16, 2}},
+		}
+		s, rec, err := inBubble(t, m, t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const search = "5 numbers of clients, each for 3s to 1m0s, SLO p99<6ms, errors<1%"
+		if s.Seconds != 0 || len(s.Curve.Rows) != 5 || rec.Header.Search != search {
+			t.Errorf("%g s measured, %d steps, search %q", s.Seconds, len(s.Curve.Rows), rec.Header.Search)
+		}
+		for i, row := range s.Curve.Rows {
+			n := o.Search.Clients[i]
+			took := time.Duration(row.Total.Latency().P50.US) * time.Microsecond
+			if row.Clients != n || row.Rate != row.Total.PerSecond || row.Rate < 990 || row.Rate > 1010 ||
+				took < time.Duration(n)*990*time.Microsecond || took > time.Duration(n)*1010*time.Microsecond ||
+				(row.Why == "") != (n < 6) {
+				t.Errorf("step %d, %d clients: %g/s, p50 %s, %q; want %d ms each at 1000/s", i, row.Clients, row.Rate,
+					took, row.Why, n)
+			}
+		}
+		var table strings.Builder
+		if err := results.PrintTable(&table, rec.Header, s); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"\nclients", "several numbers of clients",
+			"p99<6ms, errors<1% does not hold from 8 clients on"} {
+			if !strings.Contains(table.String(), want) {
+				t.Errorf("the table does not say %q:\n%s", want, table.String())
+			}
+		}
+	})
+}
+
+func TestParseClients(t *testing.T) {
+	for text, want := range map[string][]int{
+		"1, 2,4": {1, 2, 4}, "7": {7}, "steps 2..9 by 3": {2, 5, 8}, "steps 9..2 by 3": {9, 6, 3},
+		"steps 10000..10000 by 1": {10000},
+	} {
+		if got, err := ParseClients(text); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q: %v, %v, want %v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "0", "1,,2", "-1", "10001", "1..5", "steps 1..5", "steps 1..5 by 0",
+		"steps 1 by 1", "steps 1..2 every 1", "99999999999999999999", "steps 1..10000 by 1"} {
+		if got, err := ParseClients(text); err == nil {
+			t.Errorf("%q: %d numbers, want an error", text, len(got))
+		}
+	}
+}
+
 // A search that the user ends, or whose target dies, leaves the steps that ran.
 func TestSearchCutShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -316,6 +376,9 @@ func TestSearchRefused(t *testing.T) {
 			"would have to last 1m40s, and it lasts 1m0s at most: give it a higher rate"},
 		{RateSearch{SLO: slo("p99<1s"), Curve: true}, "steps 10..20 by 10 every 1s",
 			"a step at 10/s would have to last 1m40s"},
+		{RateSearch{SLO: slo("p99<1s"), Clients: []int{1}}, "0", "clients: only a curve"},
+		{RateSearch{Curve: true, Clients: []int{1}}, "5", `rate "5": a curve of clients is a closed loop`},
+		{RateSearch{Curve: true, Clients: []int{1, 10000}}, "0", "clients: [1 10000], want at most 1000 numbers"},
 	} {
 		o := usual(Options{Groups: []GroupOptions{{Workload: "set", Rate: pace(c.rate)}}, Search: &c.search})
 		if err := o.Check(); err == nil || !strings.Contains(err.Error(), c.says) {

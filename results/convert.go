@@ -377,7 +377,11 @@ func WriteBenchfmt(w io.Writer, files []ResultFile) error {
 			lines(g.GroupStats, "")
 			if s.Curve != nil && i == 0 {
 				for _, step := range s.Curve.Rows {
-					lines(step.GroupStats, "/rate="+strconv.FormatFloat(step.Rate, 'f', -1, 64))
+					tried := "/rate=" + strconv.FormatFloat(step.Rate, 'f', -1, 64)
+					if step.Clients > 0 {
+						tried = "/clients=" + strconv.Itoa(step.Clients)
+					}
+					lines(step.GroupStats, tried)
 				}
 			}
 		}

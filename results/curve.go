@@ -1,18 +1,29 @@
 package results
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 )
 
-// lines prints a curve: a row for each rate that was tried, and what they say together.
+// OfClients reports whether the curve has numbers of clients in place of rates.
+func (c *Curve) OfClients() bool { return len(c.Rows) > 0 && c.Rows[0].Clients > 0 }
+
+// lines prints a curve: a row for each rate or number of clients that was tried, and what they say together.
 func (c *Curve) lines() []string {
 	rows := [][]string{{"rate", "ops/s", "errors", "unanswered", "p50", "p95", "p99", "p99.9", "max"}}
+	if c.OfClients() {
+		rows[0][0] = "clients"
+	}
 	complete := true
 	for _, s := range c.Rows {
 		complete = complete && s.Total.Unanswered == 0
-		rows = append(rows, append([]string{Count(int64(s.Rate + 0.5)), Count(int64(s.Total.PerSecond + 0.5)),
+		tried := int64(s.Rate + 0.5)
+		if c.OfClients() {
+			tried = int64(s.Clients)
+		}
+		rows = append(rows, append([]string{Count(tried), Count(int64(s.Total.PerSecond + 0.5)),
 			Count(s.Total.Errors), Count(s.Total.Unanswered)}, latencies(s.Total.Latency())...))
 	}
 	for i := range rows {
@@ -25,6 +36,9 @@ func (c *Curve) lines() []string {
 		if s.Why != "" {
 			out[i+1] += "  " + s.Why
 		}
+	}
+	if c.OfClients() {
+		return append(out, "", c.Enough())
 	}
 	var below, marks []string
 	for _, m := range []struct {
@@ -43,6 +57,37 @@ func (c *Curve) lines() []string {
 		out = append(append(out, ""), below...)
 	}
 	return out
+}
+
+// Enough says which number of clients had the most operations per second, and how many are enough for nearly as many.
+func (c *Curve) Enough() string {
+	most := slices.MaxFunc(c.Rows, func(a, b Step) int { return cmp.Compare(a.Total.PerSecond, b.Total.PerSecond) })
+	enough := most
+	for _, s := range c.Rows {
+		if s.Clients < enough.Clients && s.Total.PerSecond >= 0.95*most.Total.PerSecond {
+			enough = s
+		}
+	}
+	text := fmt.Sprintf("most: %s/s with %s", Count(int64(most.Total.PerSecond+0.5)),
+		Plural(int64(most.Clients), "client"))
+	if enough.Clients < most.Clients {
+		text += fmt.Sprintf("; %d are enough for 95 %% of that", enough.Clients)
+	}
+	broken := 0 // from which number on the SLO does not hold
+	for _, s := range slices.SortedFunc(slices.Values(c.Rows), func(a, b Step) int {
+		return cmp.Compare(a.Clients, b.Clients)
+	}) {
+		switch {
+		case s.Why == "":
+			broken = 0
+		case broken == 0:
+			broken = s.Clients
+		}
+	}
+	if broken > 0 {
+		text += fmt.Sprintf("; %s does not hold from %s on", c.SLO, Plural(int64(broken), "client"))
+	}
+	return text
 }
 
 // found says what a search for the highest rate has found.

@@ -450,7 +450,7 @@ type GroupSummary struct {
 	Verified *Verified `json:"verified,omitempty"`
 }
 
-// Curve is latency against rate.
+// Curve is latency against rate, or against the number of clients of a closed loop.
 type Curve struct {
 	SLO  string `json:"slo,omitempty"` // what a rate must hold
 	Rows []Step `json:"steps"`         // in the order in which they ran
@@ -471,9 +471,10 @@ type Curve struct {
 	Measured float64 `json:"measured,omitempty"`
 }
 
-// Step is one rate of a curve.
+// Step is one rate of a curve, or one number of clients.
 type Step struct {
-	Rate    float64 `json:"rate"` // offered, operations per second
+	Rate    float64 `json:"rate"`              // offered, operations per second; in a closed loop what was reached
+	Clients int     `json:"clients,omitempty"` // of a closed loop; 0 in a curve of rates
 	Seconds float64 `json:"seconds"`
 	GroupStats
 	Why string `json:"why,omitempty"` // why the rate did not hold, "" if it did

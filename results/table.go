@@ -36,7 +36,11 @@ func PrintTable(w io.Writer, h Header, s Summary) error {
 			name = load.Name
 		}
 		if s.Curve != nil && s.Seconds == 0 { // the curve has the figures
-			lines = append(lines, title(load, name, "several rates"))
+			tried := "several rates"
+			if s.Curve.OfClients() && i == 0 {
+				tried = "several numbers of clients"
+			}
+			lines = append(lines, title(load, name, tried))
 			continue
 		}
 		lines = append(lines, title(load, name, loop(load)))

@@ -49,6 +49,7 @@ type benchFlags struct {
 	inject func(context.Context, fault.Fault) (outcome string, err error)
 
 	findMax, curve bool
+	curveClients   string
 	slo            string
 	step, maxStep  time.Duration
 
@@ -92,6 +93,7 @@ A workload is one of these, which neokv workloads describes, or a YAML file of y
   neokv bench --rate 5000 --slo 'p99<5ms,errors<0.1%' --runs 5
   neokv bench --find-max --slo 'p99<5ms,errors<0.1%'
   neokv bench --curve
+  neokv bench --curve-clients 1,2,4,8,16,32,64,128
   neokv bench --workload ycsb-d --verify
   neokv bench --replay monitor.txt --speed 2
   neokv bench --target 127.0.0.1:7001,127.0.0.1:7002 --out target.jsonl
@@ -124,6 +126,8 @@ A workload is one of these, which neokv workloads describes, or a YAML file of y
 		"find the highest rate that holds --slo, and measure at it; --rate says where to begin")
 	flags.BoolVar(&f.curve, "curve", false,
 		"latencies at twelve rates up to 1.2 times what a closed loop gives, or at those of --rate 'steps ...'")
+	flags.StringVar(&f.curveClients, "curve-clients", "",
+		"latencies and throughput of a closed loop with each of these `numbers` of clients: "+bench.ClientsForms)
 	flags.StringVar(&f.slo, "slo", "",
 		"`conditions` that a rate must hold with --find-max and --curve, and the run without them, else the exit "+
 			"status is 3: "+bench.SLOForms)

@@ -269,7 +269,7 @@ func TestBenchRefuses(t *testing.T) {
 			"5s"}, []string{
 			`at "soon FLUSHALL": time "soon"`,
 			`bad.yaml:3: time ""`, `slo "p99>1s": want pN<TIME`,
-			"--step and --max-step are for --find-max and --curve",
+			"--step and --max-step are for --find-max, --curve and --curve-clients",
 		}},
 		{[]string{"--at", "5s kill", "--at", "6s kill 1,9", "--at", "7s disk 2 hung", "--at", "8s split 1 16384"},
 			[]string{
@@ -282,6 +282,10 @@ func TestBenchRefuses(t *testing.T) {
 			"the measured part ends after 30s", "group ycsb-a is a closed loop",
 		}},
 		{[]string{"--find-max", "--curve"}, []string{"exclude each other", "--find-max: want --slo"}},
+		{[]string{"--curve-clients", "0", "--rate", "5", "--clients", "5"}, []string{
+			`--curve-clients "0": want N,N,... or steps A..B by N, each 1 to 10000`, "--rate is for a load without it",
+			"--clients is for a load without it",
+		}},
 		{[]string{"--verify", "--group", "name=b"}, []string{
 			"verify: groups ycsb-a and b may write the same keys, user... and user...: reading back cannot tell whose",
 		}},

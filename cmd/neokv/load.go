@@ -60,6 +60,18 @@ func (f *benchFlags) options(c *cobra.Command, l profiles.LoadKnobs) (bench.Opti
 	} else {
 		wrong.check(!c.Flags().Changed("speed"), "--speed is for --replay")
 	}
+	if f.curveClients != "" {
+		numbers, err := bench.ParseClients(f.curveClients)
+		wrong.check(err == nil, "--curve-clients %v", err)
+		for _, name := range []string{"curve", "find-max", "clients", "rate", "operations", "replay"} {
+			wrong.check(!c.Flags().Changed(name), "--curve-clients tries numbers of clients in a closed loop; --%s is "+
+				"for a load without it", name)
+		}
+		o.Search = &bench.RateSearch{Curve: true, Step: f.step, MaxStep: f.maxStep, Clients: numbers}
+		if numbers != nil {
+			first.Clients, first.Rate = slices.Max(numbers), bench.Pace{}
+		}
+	}
 	o.Groups = append(o.Groups, first)
 	for _, text := range f.groups {
 		g, err := parseGroup(text, first)
@@ -97,8 +109,8 @@ func (f *benchFlags) options(c *cobra.Command, l profiles.LoadKnobs) (bench.Opti
 	case f.loadOnly && f.noLoad:
 		wrong.check(false, "--load-only and --no-load exclude each other")
 	case f.loadOnly:
-		for _, name := range []string{"find-max", "curve", "verify", "replay", "slo", "operations", "rate", "duration",
-			"warmup", "at", "schedule"} {
+		for _, name := range []string{"find-max", "curve", "curve-clients", "verify", "replay", "slo", "operations", "rate",
+			"duration", "warmup", "at", "schedule"} {
 			wrong.check(!c.Flags().Changed(name),
 				"--load-only sends nothing but the records; --%s is for what follows", name)
 		}
@@ -110,7 +122,7 @@ func (f *benchFlags) options(c *cobra.Command, l profiles.LoadKnobs) (bench.Opti
 	}
 	wrong.check(!f.findMax || !f.curve, "--find-max and --curve exclude each other")
 	wrong.check(o.Search != nil || f.step == 0 && f.maxStep == 0,
-		"--step and --max-step are for --find-max and --curve")
+		"--step and --max-step are for --find-max, --curve and --curve-clients")
 	wrong.check(!f.findMax || f.slo != "", "--find-max: want --slo, %s", bench.SLOForms)
 	return o, errors.Join(wrong...)
 }

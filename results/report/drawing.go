@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -76,17 +77,18 @@ type trace struct {
 	Values []figure `json:"values"` // of each column
 }
 
-// drawnCurve is latency against rate.
+// drawnCurve is latency against rate, which is what so many clients reached in a closed loop.
 type drawnCurve struct {
 	Run   int         `json:"run"`
 	Group string      `json:"group"`
 	SLO   string      `json:"slo,omitempty"`
-	Steps []drawnStep `json:"steps"` // by rate
+	Steps []drawnStep `json:"steps"` // by number of clients, then by rate
 	Marks []mark      `json:"marks"` // at rates
 }
 
 type drawnStep struct {
 	Rate    figure `json:"rate"`
+	Clients int    `json:"clients,omitempty"` // of a closed loop
 	Reached figure `json:"reached"`
 	P50     int64  `json:"p50"`
 	P99     int64  `json:"p99"`
@@ -286,13 +288,15 @@ func curvesOf(run int, r *results.Result) []drawnCurve {
 	for i := range c.Rows {
 		s := &c.Rows[i]
 		l := s.Total.Latency()
-		byGroup[s.Name] = append(byGroup[s.Name], drawnStep{figure(s.Rate), figure(s.Total.PerSecond),
+		byGroup[s.Name] = append(byGroup[s.Name], drawnStep{figure(s.Rate), s.Clients, figure(s.Total.PerSecond),
 			drawn(l.P50), drawn(l.P99), drawn(l.P999), drawn(l.Max), s.Why})
 	}
 	var out []drawnCurve
 	for _, name := range slices.Sorted(maps.Keys(byGroup)) {
 		d := drawnCurve{Run: run, Group: name, SLO: c.SLO, Steps: byGroup[name], Marks: []mark{}}
-		slices.SortStableFunc(d.Steps, func(a, b drawnStep) int { return compareFigures(a.Rate, b.Rate) })
+		slices.SortStableFunc(d.Steps, func(a, b drawnStep) int {
+			return cmp.Or(cmp.Compare(a.Clients, b.Clients), compareFigures(a.Rate, b.Rate))
+		})
 		best := "best"
 		if c.Confirmed {
 			best = "best, confirmed"

@@ -54,6 +54,9 @@ func headlineOf(r *results.Result) string {
 	var said []string
 	if c := s.Curve; c != nil {
 		text := results.Plural(int64(len(c.Rows)), "rate") + " tried"
+		if c.OfClients() {
+			text = results.Plural(int64(len(c.Rows)), "number") + " of clients tried, " + c.Enough()
+		}
 		if c.Best > 0 {
 			text += fmt.Sprintf(": %s ops/s is the highest that held %s", results.Count(int64(c.Best+0.5)), c.SLO)
 			if !c.Confirmed {

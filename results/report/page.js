@@ -294,7 +294,7 @@
 			const slo = curves.map((c) => c.slo).find(Boolean);
 			return {
 				title: (data.groups.length > 1 ? group + ': ' : '') + 'Latency against rate' + (slo ? `, SLO ${slo}` : ''), top: 38,
-				x: { name: 'offered rate (operations per second)', text: (v) => digits(v) + '/s',
+				x: { name: 'rate (operations per second)', text: (v) => digits(v) + '/s',
 					options: { type: 'value', min: 0, max: 1.1 * most, axisLabel: { formatter: digits, showMaxLabel: false } } },
 				y: logAxis(lines.flatMap((l) => l.points.map((p) => p.value[1]))), lines,
 				marks: (t) => markLine(t, curves.flatMap((c) => c.marks.map((m) => ({ ...m, run: c.run })))),

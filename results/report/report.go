@@ -196,8 +196,12 @@ func shownSteps(d *drawing) []shownStep {
 	us := func(v int64) string { return results.Quantile{US: max(v, -v), AtLeast: v < 0}.String() }
 	for _, c := range d.Curves {
 		for _, s := range c.Steps {
+			tried := results.Count(int64(s.Rate + 0.5))
+			if s.Clients > 0 {
+				tried = results.Plural(int64(s.Clients), "client")
+			}
 			out = append(out, shownStep{
-				letter(c.Run), c.Group, results.Count(int64(s.Rate + 0.5)), results.Count(int64(s.Reached + 0.5)),
+				letter(c.Run), c.Group, tried, results.Count(int64(s.Reached + 0.5)),
 				us(s.P50), us(s.P99), us(s.P999), us(s.Max), s.Why, s.Why == "",
 			})
 		}
