@@ -6,8 +6,8 @@
 // and Chib, Bayes Inference via Gibbs Sampling of Autoregressive Time Series Subject to Markov Mean and Variance
 // Shifts, JBES 1993). Levels, noise and correlation are unknown and integrated out, so a walk of correlated noise is no
 // step unless a step explains it far better. What counts is the Bayes factor of the two. The bounds that it must reach
-// are set by simulation such that of series without a change, of 200 values and any correlation up to 0.9, at most 1 %
-// show one in any look. docs/benchmarks.md has the figures; -series in the tests of this package measures them.
+// are set by simulation such that of series without a change, of 200 values and any correlation up to 0.9, some 1 % at
+// most show one in any look. docs/benchmarks.md has the figures; -series in the tests of this package measures them.
 package changepoint
 
 import (
@@ -43,21 +43,28 @@ type Change struct {
 // while the series grows.
 var windows = []int{5, 7, 10, 14, 20, 28, 40, 56, 80, 112, 160, 224, 320, 448, 640, 896}
 
-// bound is what the logarithm of the Bayes factor must pass in a look at n values for a new level of m values. Most of
-// the 1 % is for levels of 10 values from n = 40 on. Fewer values do not tell a step from correlated noise.
+// bounds are what the logarithm of the Bayes factor must pass in a look at so many values, for a new level of 10
+// values. Half of the 1 % is for looks at 35 to 50 values: so few hardly tell a step from correlated noise, and a lower
+// bound there is what finds a step that comes after 30 values. Between its rows the bound goes with the logarithm of n.
+var bounds = []struct{ n, bound float64 }{
+	{10, 18}, {35, 8}, {40, 4.7}, {50, 5.5}, {65, 6}, {90, 7}, {130, 7.4}, {200, 8}, {MaxValues, 13},
+}
+
+// bound is what the logarithm of the Bayes factor must pass in a look at n values for a new level of m values.
 func bound(n, m int) float64 {
-	grown := math.Log(float64(n) / 40)
-	b := max(6.1, 4.6+2.9*grown)
-	if grown < 0 {
-		b = 6.1 - 14*grown
+	i := 1
+	for bounds[i].n < float64(n) {
+		i++
 	}
+	a, b := bounds[i-1], bounds[i]
+	level := a.bound + (b.bound-a.bound)*math.Log(float64(n)/a.n)/math.Log(b.n/a.n)
 	switch {
 	case m < 10:
-		return b + 2.5
+		return level + 3.5
 	case m > 10:
-		return b + 4
+		return level + 4
 	}
-	return b
+	return level
 }
 
 // Find returns the changes of a series in their order. Values must be finite. It panics for more than MaxValues of

@@ -184,7 +184,7 @@ func TestPower(t *testing.T) {
 		correlation float64
 		before      int
 		least       float64 // share of series that show it
-	}{{.4, 30, .35}, {.4, 60, .65}, {.4, 100, .70}, {.4, 150, .70}, {0, 30, .70}, {0, 100, .90}} {
+	}{{.4, 30, .55}, {.4, 60, .65}, {.4, 100, .70}, {.4, 150, .75}, {0, 30, .85}, {0, 100, .95}} {
 		random := rand.New(rand.NewPCG(5, uint64(c.before)))
 		found, inside := 0, 0
 		for range n {
