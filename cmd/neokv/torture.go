@@ -59,19 +59,97 @@ mistake not found, 1 could not run, 2 usage.`,
 		Args: noArgs,
 	}
 	flags := c.Flags()
+	f.register(flags)
 	flags.Uint64Var(&f.Seed, "seed", f.Seed, "the first `seed`; a fresh one if it is not given")
 	flags.Lookup("seed").DefValue = "0"
 	flags.IntVar(&f.Seeds, "seeds", 500, "`n`: how many seeds")
-	flags.DurationVar(&f.Length, "duration", 20*time.Second, "how long each run lasts, in its own time")
 	flags.BoolVar(&f.Real, "real", false, "real time, files and sockets; 10 seeds of 30s if --seeds and --duration are not given")
+	flags.DurationVar(&f.Shrink, "shrink", 2*time.Minute, "how long to look for a smaller scenario, in real time")
+	flags.StringVar(&f.log, "log", "", "append what came out to this `file`, and sum it up")
+	c.RunE = func(c *cobra.Command, _ []string) error { return f.run(c.Context(), p, c.Flags()) }
+	c.AddCommand(causeCommand(p))
+	return c
+}
+
+// register registers the flags that torture and torture cause have.
+func (f *tortureFlags) register(flags *pflag.FlagSet) {
+	flags.DurationVar(&f.Length, "duration", 20*time.Second, "how long each run lasts, in its own time")
 	flags.StringSliceVar(&f.Faults, "faults", f.Faults, "`kinds` of faults that seeds draw")
 	flags.StringVar(&f.schedule, "schedule", "", "run the scenario, or the schedule of faults, of this `file` instead")
 	flags.StringVar(&f.Planted, "planted", "", "plant this `mistake`; it must be found within its number of seeds")
-	flags.DurationVar(&f.Shrink, "shrink", 2*time.Minute, "how long to look for a smaller scenario, in real time")
 	flags.StringVar(&f.Dir, "dir", "", "`folder` for histories and pictures (default that of temporary files)")
-	flags.StringVar(&f.log, "log", "", "append what came out to this `file`, and sum it up")
-	c.RunE = func(c *cobra.Command, _ []string) error { return f.run(c.Context(), p, c.Flags()) }
+}
+
+// causeCommand is torture cause.
+func causeCommand(p process) *cobra.Command {
+	f := tortureFlags{Options: torture.Options{Seeds: 1, Faults: []string{"all"}}}
+	branches := 0
+	c := &cobra.Command{
+		Use:   "cause",
+		Short: "Find the moment that decides a failing run",
+		Long: `Find the moment that decides a failing run of torture. The run is repeated up to many moments, and goes on with other
+random choices from there: of clients and of faults, whose kinds are those of its schedule. What decides the failure
+happens before the moment from which on nine of ten of these branches fail. A seed does not fix how goroutines
+interleave, so shares are printed.
+
+Exit status: 0 a moment was found, 3 the run hardly fails when it is repeated, 1 could not run, 2 usage.`,
+		Example: `  neokv torture cause --seed 17
+  neokv torture cause --seed 17 --duration 5s --schedule smaller.txt --branches 50`,
+		Args: noArgs,
+	}
+	flags := c.Flags()
+	f.register(flags)
+	flags.Uint64Var(&f.Seed, "seed", 0, "the `seed` of the run that fails")
+	flags.IntVar(&branches, "branches", 20, "`n`: how many runs branch off at each moment")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		var wrong mistakes
+		wrong.check(c.Flags().Changed("seed"), "want --seed, that of the run that fails")
+		wrong.check(branches >= 4 && branches <= 1000, "--branches %d: want 4 to 1000", branches)
+		wrong.add(f.check(c.Flags()))
+		if wrong != nil {
+			return errors.Join(wrong...)
+		}
+		return f.cause(c.Context(), p, branches)
+	}
 	return c
+}
+
+// cause looks for the moment that decides a run, and prints what it has found.
+func (f *tortureFlags) cause(ctx context.Context, p process, branches int) error {
+	shown, looked := progress{w: p.stderr}, 0
+	cause, err := torture.FindCause(ctx, torture.CauseOptions{TortureOptions: f.Options, Branches: branches,
+		Moment: func(torture.CauseMoment) {
+			looked++
+			shown.show("moments", fmt.Sprintf("neokv: branched at %d moments", looked), time.Now())
+		}})
+	shown.end()
+	if err != nil && !errors.Is(err, torture.ErrNoFailure) {
+		return err
+	}
+	var rows [][]string
+	for _, m := range cause.Moments {
+		at := m.At.String()
+		if m.At == f.Length {
+			at = "whole run"
+		}
+		rows = append(rows, []string{at, fmt.Sprintf("%d of %d fail", m.Failed, m.Runs)})
+	}
+	fmt.Fprintln(p.stdout, strings.Join(results.Align(rows, 1), "\n"))
+	if err != nil {
+		return &statusError{statusFound, err.Error()}
+	}
+	fmt.Fprintf(p.stdout, "\nseed %d: %s\n\nfrom %s on nearly all branches fail", f.Seed, cause.Problem, cause.From)
+	if cause.Before > 0 {
+		fmt.Fprintf(p.stdout, "; what decides it happens between %s and %s", cause.Before, cause.From)
+	}
+	fmt.Fprintln(p.stdout, "\nthe schedule has meanwhile:")
+	for _, e := range cause.Between {
+		fmt.Fprintln(p.stdout, "  "+e)
+	}
+	if cause.Between == nil {
+		fmt.Fprintln(p.stdout, "  nothing: it is what clients do")
+	}
+	return nil
 }
 
 // run runs a sweep and prints what came out.

@@ -83,6 +83,12 @@ func TestTortureInvalid(t *testing.T) {
 			t.Errorf("status %d, stderr\n%s\nwant 2, %s", got.status, got.stderr, part)
 		}
 	}
+	got = neokvRun(t, nil, "torture", "cause", "--branches", "3", "--faults", "kil")
+	for _, part := range []string{"want --seed", "--branches 3: want 4 to 1000", "unknown fault"} {
+		if got.status != statusInvalid || !strings.Contains(got.stderr, part) {
+			t.Errorf("cause: status %d, stderr\n%s\nwant 2, %s", got.status, got.stderr, part)
+		}
+	}
 	got = neokvRun(t, nil, "torture", "--schedule", filepath.Join(t.TempDir(), "none"), "--faults", "kill")
 	if got.status != statusInvalid || strings.Count(got.stderr, "\nneokv: ") != 1 {
 		t.Errorf("status %d, stderr\n%s\nwant 2, and two lines", got.status, got.stderr)

@@ -36,3 +36,19 @@ func Kinds() []string { return sim.Kinds() }
 
 // Bound returns within how many seeds of all faults a planted mistake is found, 0 if that is not known.
 func Bound(mistake string) (seeds int) { return sim.Bound(mistake) }
+
+// CauseOptions say what FindCause runs.
+type CauseOptions = sim.CauseOptions
+
+// CauseMoment is a moment of a run at which branches have left it.
+type CauseMoment = sim.CauseMoment
+
+// Cause is where a failing run was lost.
+type Cause = sim.Cause
+
+// ErrNoFailure is the error of FindCause if the run hardly fails when it is repeated.
+var ErrNoFailure = sim.ErrNoFailure
+
+// FindCause branches a failing run at many moments, and finds the one from which on nearly all branches fail. With
+// ErrNoFailure the cause has the share of repetitions that failed.
+func FindCause(ctx context.Context, o CauseOptions) (*Cause, error) { return sim.TortureCause(ctx, o) }

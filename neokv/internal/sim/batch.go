@@ -77,7 +77,7 @@ func (b *simBatch) take() (part job) {
 		most = 1
 	}
 	part = b.job
-	part.First, part.Count = b.seed(b.next), min(most, b.Count-b.next)
+	part.First, part.Count, part.Earlier = b.seed(b.next), min(most, b.Count-b.next), b.next
 	if b.stopped {
 		part.Count = 0
 	}
@@ -117,6 +117,7 @@ func (b *simBatch) child(ctx context.Context, part job) error {
 		last.Ended, last.Problem = true, fmt.Sprintf("process ended: %v\n%s", err, tail(out))
 		b.add(*last)
 		part.First, part.Count = part.seed(last.Run+1), part.Count-last.Run-1
+		part.Earlier += last.Run + 1
 	}
 	return nil
 }

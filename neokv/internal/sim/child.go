@@ -22,6 +22,8 @@ type job struct {
 	Count   int           // of seeds
 	Same    bool          // run the first seed so many times
 	Length  time.Duration // of a run
+	Earlier int           // runs of the whole job, before those of this part
+	Branch  time.Duration // when runs leave the one that the seed makes, each for another future; 0 for never
 	Real    bool          // in real time
 	Keep    bool          // keep the history of runs in which nothing was found, too
 	Dir     string        // for histories; "" for the system's folder of temporary files
@@ -46,8 +48,11 @@ func (j *job) parse() (plan, error) {
 }
 
 // simulate runs a seed. It returns what went wrong.
-func (j *job) simulate(t *testing.T, p plan, seed uint64) (simStats, []evidence, error) {
-	s := &sim{seed: seed, keep: j.Keep, dir: j.Dir, real: j.Real}
+func (j *job) simulate(t *testing.T, p plan, run int) (simStats, []evidence, error) {
+	s := &sim{seed: j.seed(run), keep: j.Keep, dir: j.Dir, real: j.Real}
+	if j.Branch > 0 {
+		s.branch = branch{j.Branch, j.Earlier + run + 1}
+	}
 	if j.Real {
 		folder, err := os.MkdirTemp(j.Dir, "neokv-torture-")
 		if err != nil {
@@ -111,7 +116,7 @@ func Child() {
 			r.print()
 			start := time.Now()
 			var err error
-			if r.simStats, r.Kinds, err = j.simulate(t, p, r.Seed); err != nil {
+			if r.simStats, r.Kinds, err = j.simulate(t, p, i); err != nil {
 				r.Problem = err.Error()
 			}
 			r.Ended, r.Seconds = true, time.Since(start).Seconds()

@@ -30,6 +30,8 @@ type sim struct {
 	keep   bool   // record keeps the file of the history even if it finds no problem
 	dir    string // of that file; "" for the system's folder of temporary files
 	real   bool   // in real time, on files and sockets
+	branch branch
+	begin  time.Time // of the run, in its own time
 
 	c      *neokv.Cluster
 	inside seam.Inside
@@ -88,10 +90,13 @@ func (s *sim) record(p plan, planted bool, d time.Duration, inside func(run func
 	defer out.Close()
 	defer s.watchdog(d, out.Name())()
 	p.scenario = p.draw(s.seed, d)
+	if s.branch.number > 0 {
+		p.scenario.schedule = s.branch.schedule(p.scenario, s.seed, d)
+	}
 	s.entries = make(map[topology.RegionID]map[uint64]appliedEntry)
 	s.bounds, s.holds = newBoundsSeen(), newHeldTimes()
 	inside(func() {
-		s.over = make(chan struct{})
+		s.over, s.begin = make(chan struct{}), time.Now()
 		s.h = newHistory(out)
 		ended := make(chan struct{})
 		go s.beat(ended)
@@ -217,7 +222,13 @@ func (s *sim) keepLocked(err error) {
 }
 
 // random returns a random source for one purpose, so that what one draws does not shift the choices of another.
-func (s *sim) random(purpose uint64) *rand.Rand { return rand.New(rand.NewPCG(s.seed, purpose)) }
+func (s *sim) random(purpose uint64) *rand.Rand {
+	source := rand.NewPCG(s.seed, purpose)
+	if s.branch.number == 0 {
+		return rand.New(source)
+	}
+	return rand.New(&branching{s, source, rand.NewPCG(s.branch.seed(s.seed), purpose)})
+}
 
 // run is the whole run, from boot to Close, with the faults and clients of the plan in between for a time d.
 func (s *sim) run(p plan, planted bool, d time.Duration) {

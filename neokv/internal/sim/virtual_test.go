@@ -27,7 +27,7 @@ func TestVirtual(t *testing.T) {
 		runBatch(t, *simPlan, *simFirst, *simSeeds, *simVirtual)
 		return
 	}
-	j := job{Plan: *simPlan, Length: *simVirtual, Keep: *simKeep}
+	j := job{Plan: *simPlan, First: *simSeed, Length: *simVirtual, Keep: *simKeep}
 	p, err := j.parse()
 	if err != nil {
 		t.Fatalf("-sim.plan: %v", err)
@@ -40,7 +40,7 @@ func TestVirtual(t *testing.T) {
 		return
 	}
 	start := time.Now()
-	stats, kinds, err := j.simulate(t, p, *simSeed)
+	stats, kinds, err := j.simulate(t, p, 0)
 	if err != nil {
 		t.Errorf("seed %d: %q: %v\nscenario:\n%s", *simSeed, kinds, err, p.scenario)
 	}
