@@ -18,14 +18,6 @@ import (
 
 // start listens, starts the stores and waits until the cluster serves.
 func (c *Cluster) start(ctx context.Context) error {
-	switch c.identity = c.random128(); {
-	case c.folder != nil:
-		c.identity, c.copy = c.folder.cluster, c.folder.copy
-	case c.config.From != nil:
-		c.identity, c.copy = c.config.From.cluster, c.config.From.copy
-	}
-	c.network = c.newNetwork(c.identity)
-	c.makeNodes()
 	c.hooks.Cluster = inside{c}
 	c.survey()
 	if err := c.openJournal(); err != nil {
@@ -85,16 +77,6 @@ func (c *Cluster) makeNodes() {
 		}
 		c.nodes = append(c.nodes, n)
 	}
-}
-
-// random128 draws 16 bytes from the cluster's random source.
-func (c *Cluster) random128() (b [16]byte) {
-	c.randMu.Lock()
-	defer c.randMu.Unlock()
-	for i := range b {
-		b[i] = byte(c.rand.Uint32())
-	}
-	return b
 }
 
 // openJournal copies into the stores' logs the writes that only the journal holds. Then it opens a new journal, unless

@@ -43,8 +43,8 @@ func open(config Config, hooks *seam.Hooks) (_ *Cluster, err error) {
 		wrong = append(wrong, fmt.Errorf("folder %s: a cluster in memory has none", config.Dir))
 	}
 	c := &Cluster{
-		config: config, hooks: hooks, rand: rand.New(rand.NewPCG(config.Seed, 1)),
-		changing: make(chan struct{}, 1), migrating: make(chan struct{}, 1), closing: make(chan struct{}),
+		core:     core{config: config, hooks: hooks, rand: rand.New(rand.NewPCG(config.Seed, 1)), closing: make(chan struct{})},
+		changing: make(chan struct{}, 1), migrating: make(chan struct{}, 1),
 		unknown: make(map[string]bool), kept: make(map[string]bool),
 	}
 	if config.From != nil {
@@ -86,6 +86,14 @@ func open(config Config, hooks *seam.Hooks) (_ *Cluster, err error) {
 	}
 	c.failed = make(chan error, s.Cluster.Stores)
 	c.clients = server.NewClientMemory(s.Redis.ClientMemory, s.Cluster.Stores)
+	switch c.identity = c.random128(); {
+	case c.folder != nil:
+		c.identity, c.copy = c.folder.cluster, c.folder.copy
+	case config.From != nil:
+		c.identity, c.copy = config.From.cluster, config.From.copy
+	}
+	c.network = c.newNetwork()
+	c.makeNodes()
 	return c, nil
 }
 

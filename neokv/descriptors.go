@@ -100,14 +100,6 @@ func (c *Cluster) takeDescriptors() error {
 	return nil
 }
 
-// tell reports what the cluster's start has found.
-func (c *Cluster) tell(what string) {
-	c.event(EventCluster, "%s", what)
-	if f := c.config.Progress; f != nil {
-		f(what)
-	}
-}
-
 // usedDescriptors returns how many files the process has open, or a guess where the system does not tell.
 func usedDescriptors() int {
 	if names, err := os.ReadDir("/dev/fd"); err == nil {

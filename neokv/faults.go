@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -241,13 +240,6 @@ func (c *Cluster) badMatrix() []fault.Fault {
 	c.faults.mu.Lock()
 	defer c.faults.mu.Unlock()
 	return []fault.Fault{{Verb: fault.Network, Matrix: c.faults.matrix}}
-}
-
-// newRand returns a random source of its own, drawn from the cluster's.
-func (c *Cluster) newRand() *rand.Rand {
-	c.randMu.Lock()
-	defer c.randMu.Unlock()
-	return rand.New(rand.NewPCG(c.rand.Uint64(), c.rand.Uint64()))
 }
 
 // transferWait is how long a transfer may take before it is called off.

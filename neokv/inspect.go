@@ -202,7 +202,7 @@ func (i *inspector) run(ctx context.Context, most int, x *Inspection) error {
 		}
 	}
 	x.Shape = f.shape
-	i.c = &Cluster{folder: f, identity: f.cluster, copy: f.copy}
+	i.c = &Cluster{core: core{folder: f, identity: f.cluster, copy: f.copy}}
 	i.c.settings = settings.Default()
 	i.c.settings.Cluster = f.shape
 	i.c.makeNodes()

@@ -10,22 +10,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"neokv.dev/neokv/internal/announce"
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/lua"
 	"neokv.dev/neokv/internal/memconn"
-	"neokv.dev/neokv/internal/meta"
 	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/server"
 	"neokv.dev/neokv/internal/topology"
-	"neokv.dev/neokv/internal/transport"
 	"neokv.dev/neokv/parameters"
 	"neokv.dev/neokv/settings"
 )
@@ -73,17 +69,9 @@ type Config struct {
 
 // Cluster is a running cluster. Its methods may run concurrently.
 type Cluster struct {
-	config   Config
-	settings settings.Settings
-	hooks    *seam.Hooks
-	folder   *folder // nil in memory
-	network  *transport.Network
-	nodes    []*storePlace
-	identity [16]byte
-	copy     string    // see disk.StoreRecord.Copy
-	initial  *meta.Map // the map of a new cluster
-	announce *announce.Rules
-	boots    boots
+	core
+	nodes []*storePlace
+	boots boots
 
 	regionMu    sync.Mutex
 	lastRegions []topology.Region            // see regions
@@ -94,29 +82,21 @@ type Cluster struct {
 	proxyPipe   *memconn.Listener
 	proxied     atomic.Pointer[proxied]
 	inside      insideConns
-	advanced    atomic.Int64 // ns by which Advance has set all clocks ahead
 	hub         server.Hub
 	clients     *server.ClientMemory // bounds what all stores and the proxy hold for their clients
 	sockets     server.Sockets       // bounds how many connections of clients they have
 	scans       server.Scans
 	boot        time.Duration
-	failed      chan error
-	anyFailed   atomic.Bool // a store has failed since Start, so its disk may lack acknowledged writes
-	wg          sync.WaitGroup
 	close       sync.Once
 	closeErr    error
 
 	changing chan struct{} // has one place: for the stop, kill or start that is under way
 	// migrating has one place: for the migration of slots that begins.
 	migrating chan struct{}
-	closing   chan struct{} // closed when Close begins
-	dead      bool          // all stores were killed, and the journal with them; only a change uses it
+	dead      bool // all stores were killed, and the journal with them; only a change uses it
 
 	faults clusterFaults
 	saves  saves
-
-	randMu sync.Mutex
-	rand   *rand.Rand
 
 	scripts   lua.Scripts // that the proxy port knows
 	scriptLog scriptLog
@@ -200,13 +180,6 @@ const (
 )
 
 func (e ClusterEvent) String() string { return e.Time.Format("15:04:05.000 ") + e.Text }
-
-// event tells Config.OnEvent.
-func (c *Cluster) event(kind EventKind, format string, args ...any) {
-	if f := c.config.OnEvent; f != nil {
-		f(ClusterEvent{time.Now(), kind, fmt.Sprintf(format, args...)})
-	}
-}
 
 // shownUnknown bounds how many names of unknown commands events tell, and so the memory for them.
 const shownUnknown = 100

@@ -19,12 +19,12 @@ import (
 
 // newNetwork returns the network between the stores. Over TCP each store listens on one more port, always on loopback,
 // whose address only the stores learn. Without sockets the connections are in memory.
-func (c *Cluster) newNetwork(identity [16]byte) *transport.Network {
+func (c *core) newNetwork() *transport.Network {
 	if c.settings.Raft.Transport == "memory" {
 		return transport.NewNetwork()
 	}
 	t := transport.TCP{
-		Cluster: identity,
+		Cluster: c.identity,
 		Listen:  func() (net.Listener, error) { return net.Listen("tcp", "127.0.0.1:0") },
 		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp", addr)

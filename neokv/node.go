@@ -91,15 +91,6 @@ func (n *storePlace) absent(err error) {
 	n.c.tellFailed(n.id, err)
 }
 
-// tellFailed tells that a store has failed.
-func (c *Cluster) tellFailed(id topology.StoreID, err error) {
-	c.event(EventFailure, "store %d has failed: %v", id, err)
-	select {
-	case c.failed <- err:
-	default:
-	}
-}
-
 // restart is start for a store of a cluster that runs.
 func (n *storePlace) restart() error {
 	opened, err := n.listen()

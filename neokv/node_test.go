@@ -100,8 +100,6 @@ func TestFailureBeforeInstall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.network = c.newNetwork(c.identity)
-	c.makeNodes()
 	c.survey()
 	if _, err := c.listenAll(); err != nil {
 		t.Fatal(err)

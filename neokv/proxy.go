@@ -50,9 +50,6 @@ func (c *Cluster) running() iter.Seq[*store.Store] {
 	}
 }
 
-// exposed reports whether clients beyond loopback can reach the cluster.
-func (c *Cluster) exposed() bool { return !net.ParseIP(c.config.Bind).IsLoopback() }
-
 // replicated asks the store that leads a region how many others have applied an entry. It is 0 if none leads.
 func (c *Cluster) replicated(ctx context.Context, r topology.RegionID, index uint64) int {
 	if n := c.leaderOf(r); n != nil {

@@ -78,18 +78,6 @@ func (c *Cluster) atLeader(ctx context.Context, id topology.RegionID,
 	}
 }
 
-// moment waits for 5 ms. The error says that ctx has ended, or that the cluster closes.
-func (c *Cluster) moment(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-c.closing:
-		return ErrClosed
-	case <-time.After(5 * time.Millisecond):
-		return nil
-	}
-}
-
 // ErrNoRegion is in the error of a fault that names a region which the cluster does not have.
 var ErrNoRegion = errors.New("there is no region")
 

@@ -15,11 +15,6 @@ import (
 // defaults tries the refused address alone, and reads the slot table again only after a redirection or a minute.
 // rueidis does not try a write again if it cannot connect.
 
-// hasStandIns reports whether a store that is down has a stand-in. A store that does not redirect clients has none.
-func (c *Cluster) hasStandIns() bool {
-	return c.settings.Redis.StandIn && c.settings.Redis.ClusterEnabled
-}
-
 // newStandIn returns a server that stands in for a store.
 func (c *Cluster) newStandIn(id topology.StoreID) *server.Server {
 	return server.New(server.Options{
