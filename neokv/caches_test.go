@@ -159,7 +159,7 @@ func TestManyTrackedKeys(t *testing.T) {
 			s.Redis.ClientMemory = 8 << 20
 		}
 		c := start(t, Config{InMemory: true, NoSockets: true, Settings: s})
-		waitFor(t, 20*time.Second, "no memory of clients", func() bool { return c.clients.Used() < 64<<10 })
+		waitFor(t, 20*time.Second, "no memory of clients", func() bool { return c.shared.memory.Used() < 64<<10 })
 		nc, err := c.Dial(t.Context(), c.ProxyAddr())
 		if err != nil {
 			t.Fatal(err)
@@ -191,7 +191,7 @@ func TestManyTrackedKeys(t *testing.T) {
 				fmt.Fprintf(&call, " key:%d", n+i)
 			}
 			ask(call.String())
-			peak = max(peak, c.clients.Used())
+			peak = max(peak, c.shared.memory.Used())
 		}
 		ask("PING")
 		left := c.proxy.Load().Tracked().Keys
@@ -204,7 +204,7 @@ func TestManyTrackedKeys(t *testing.T) {
 			t.Errorf("clients held %d KiB", peak>>10)
 		}
 		nc.Close()
-		waitFor(t, 20*time.Second, "the memory of the table", func() bool { return c.clients.Used() < 64<<10 })
+		waitFor(t, 20*time.Second, "the memory of the table", func() bool { return c.shared.memory.Used() < 64<<10 })
 	}
 }
 
@@ -229,7 +229,7 @@ func TestTrackerThatNeverReads(t *testing.T) {
 			t.Fatal("the client is still there")
 		}
 	}
-	waitFor(t, 20*time.Second, "the memory of the client", func() bool { return c.clients.Used() < 64<<10 })
+	waitFor(t, 20*time.Second, "the memory of the client", func() bool { return c.shared.memory.Used() < 64<<10 })
 }
 
 // TestToldWhileWaiting: a client that waits in WAIT is told of changes meanwhile.

@@ -295,7 +295,7 @@ func TestLargeRepliesNobodyReads(t *testing.T) {
 		if got, err := good.Get(ctx, "small").Int(); got != i || err != nil {
 			t.Fatalf("behind %d clients: %d, %v", i, got, err)
 		}
-		most = max(most, c.clients.Used())
+		most = max(most, c.shared.memory.Used())
 	}
 	if most > 72<<20 {
 		t.Errorf("clients held %d bytes, want about 64 MiB at most", most)
@@ -309,9 +309,9 @@ func TestLargeRepliesNobodyReads(t *testing.T) {
 	for _, nc := range idle {
 		nc.Close()
 	}
-	for end := time.Now().Add(30 * time.Second); c.clients.Used() > 8<<20; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); c.shared.memory.Used() > 8<<20; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%d bytes are held for clients that have gone", c.clients.Used())
+			t.Fatalf("%d bytes are held for clients that have gone", c.shared.memory.Used())
 		}
 	}
 	// A client that reads its replies gets all of a pipeline, in order.
@@ -354,7 +354,7 @@ func TestPipelinesNobodyReads(t *testing.T) {
 		}
 		return n
 	}
-	before, held, highest := changes(), c.clients.Used(), int64(0)
+	before, held, highest := changes(), c.shared.memory.Used(), int64(0)
 	for i := range clients {
 		nc, err := c.Dial(ctx, c.ProxyAddr())
 		if err != nil {
@@ -365,13 +365,13 @@ func TestPipelinesNobodyReads(t *testing.T) {
 		if err := good.Set(ctx, "small", i, 0).Err(); err != nil {
 			t.Fatal(err)
 		}
-		highest = max(highest, c.clients.Used()-held)
+		highest = max(highest, c.shared.memory.Used()-held)
 	}
 	for range 100 { // the server serves the last of them, too
 		if err := good.Get(ctx, "big0").Err(); err != nil {
 			t.Fatal(err)
 		}
-		highest = max(highest, c.clients.Used()-held)
+		highest = max(highest, c.shared.memory.Used()-held)
 	}
 	if highest > clients*most {
 		t.Errorf("%d clients hold %d bytes, want at most %d each", clients, highest, most)

@@ -45,8 +45,8 @@ func open(config Config, hooks *seam.Hooks) (_ *Cluster, err error) {
 	c := &Cluster{
 		core:     core{config: config, hooks: hooks, rand: rand.New(rand.NewPCG(config.Seed, 1)), closing: make(chan struct{})},
 		changing: make(chan struct{}, 1), migrating: make(chan struct{}, 1),
-		unknown: make(map[string]bool), kept: make(map[string]bool),
 	}
+	c.notices = notices{core: &c.core, unknown: make(map[string]bool), kept: make(map[string]bool)}
 	if config.From != nil {
 		c.advanced.Store(int64(config.From.advanced))
 	}
@@ -85,7 +85,7 @@ func open(config Config, hooks *seam.Hooks) (_ *Cluster, err error) {
 		return nil, err
 	}
 	c.failed = make(chan error, s.Cluster.Stores)
-	c.clients = server.NewClientMemory(s.Redis.ClientMemory, s.Cluster.Stores)
+	c.shared.memory = server.NewClientMemory(s.Redis.ClientMemory, s.Cluster.Stores)
 	switch c.identity = c.random128(); {
 	case c.folder != nil:
 		c.identity, c.copy = c.folder.cluster, c.folder.copy

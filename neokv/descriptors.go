@@ -84,7 +84,7 @@ func (c *Cluster) takeDescriptors() error {
 	if err != nil {
 		return err
 	}
-	c.sockets.Bound(d.clients)
+	c.shared.sockets.Bound(d.clients)
 	less := ""
 	if d.tables < s.Engine.OpenFiles {
 		less = fmt.Sprintf("engine.open_files has been reduced to %d, ", d.tables)

@@ -22,7 +22,6 @@ import (
 	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/server"
 	"neokv.dev/neokv/internal/topology"
-	"neokv.dev/neokv/parameters"
 	"neokv.dev/neokv/settings"
 )
 
@@ -70,8 +69,10 @@ type Config struct {
 // Cluster is a running cluster. Its methods may run concurrently.
 type Cluster struct {
 	core
-	nodes []*storePlace
-	boots boots
+	notices notices
+	shared  shared
+	nodes   []*storePlace
+	boots   boots
 
 	regionMu    sync.Mutex
 	lastRegions []topology.Region            // see regions
@@ -82,10 +83,6 @@ type Cluster struct {
 	proxyPipe   *memconn.Listener
 	proxied     atomic.Pointer[proxied]
 	inside      insideConns
-	hub         server.Hub
-	clients     *server.ClientMemory // bounds what all stores and the proxy hold for their clients
-	sockets     server.Sockets       // bounds how many connections of clients they have
-	scans       server.Scans
 	boot        time.Duration
 	close       sync.Once
 	closeErr    error
@@ -98,12 +95,7 @@ type Cluster struct {
 	faults clusterFaults
 	saves  saves
 
-	scripts   lua.Scripts // that the proxy port knows
-	scriptLog scriptLog
-
-	toldMu  sync.Mutex
-	unknown map[string]bool // see onUnknown
-	kept    map[string]bool // see onKept
+	scripts lua.Scripts // that the proxy port knows
 }
 
 // Start boots a cluster. It returns when every slot is served. If there are at least as many regions as stores, it also
@@ -180,87 +172,6 @@ const (
 )
 
 func (e ClusterEvent) String() string { return e.Time.Format("15:04:05.000 ") + e.Text }
-
-// shownUnknown bounds how many names of unknown commands events tell, and so the memory for them.
-const shownUnknown = 100
-
-// onUnknown tells, once for each name, that a client called a command that no table has.
-func (c *Cluster) onUnknown(name string) {
-	c.tellOnce(c.unknown, shownUnknown, name,
-		"a client called %s, which NeoKV does not have; docs/commands.md lists what it has")
-}
-
-// onKept tells, once for each name, that a client has set a parameter of Redis that has no effect.
-func (c *Cluster) onKept(name string) {
-	c.tellOnce(c.kept, len(parameters.All), name,
-		"a client set %s, which has no effect in NeoKV; docs/parameters.md lists what each parameter does")
-}
-
-// tellOnce tells of a client that used a name, unless told has the name, or as many as most.
-func (c *Cluster) tellOnce(told map[string]bool, most int, name, format string) {
-	c.toldMu.Lock()
-	first := !told[name] && len(told) < most
-	if first {
-		told[name] = true
-	}
-	c.toldMu.Unlock()
-	if first {
-		c.event(EventClient, format, name)
-	}
-}
-
-// onUndecided returns what tells, at most once a second, that the outcome of writes at a port is unknown.
-func (c *Cluster) onUndecided(port string) func(why string, n uint64) {
-	var last atomic.Int64 // Unix ns
-	return func(why string, n uint64) {
-		now, before := time.Now().UnixNano(), last.Load()
-		if now-before >= int64(time.Second) && last.CompareAndSwap(before, now) {
-			c.event(EventClient, "%s: %s; its client's connection is closed, the %dth for such a reason", port, why, n)
-		}
-	}
-}
-
-// The bounds of what scripts log.
-const (
-	logLevel = 2       // Redis's default: notice
-	logBytes = 1 << 10 // of a line
-	logLines = 10      // in each logEvery
-	logEvery = time.Second
-)
-
-// scriptLog is how much scripts have logged lately.
-type scriptLog struct {
-	mu    sync.Mutex
-	since time.Time
-	lines int
-}
-
-// logScript tells what a script logs, as far as it is not too much.
-func (c *Cluster) logScript(where string, level int, text string) {
-	if level < logLevel {
-		return
-	}
-	l := &c.scriptLog
-	l.mu.Lock()
-	if now := time.Now(); now.Sub(l.since) >= logEvery {
-		l.since, l.lines = now, 0
-	}
-	l.lines++
-	n := l.lines
-	l.mu.Unlock()
-	switch {
-	case n < logLines:
-		text = strings.Map(func(r rune) rune {
-			if r < ' ' {
-				return ' '
-			}
-			return r
-		}, text[:min(len(text), logBytes)])
-		c.event(EventScript, "%s: a script logs: %s", where, text)
-	case n == logLines:
-		c.event(EventScript, "%s: scripts log more than %d lines a second; the others are left out", where, logLines)
-	}
-}
 
 // Dial connects, through memory, to an address that Addrs, ReplicaAddrs or ProxyAddr returned. go-redis takes as its
 // Dialer a function that passes on to Dial: func(ctx, network, addr) { return c.Dial(ctx, addr) }.

@@ -164,7 +164,7 @@ func (n *storePlace) open(booting bool) (*store.Store, error) {
 		Port: ports[0], ReplicaPort: ports[1], Cluster: n.cluster, Initial: n.initial, Booting: booting, Rand: random, Seed: c.config.Seed,
 		Known: c.boots.last(n.id) > 0, Admit: func() error { return n.enter(booting) }, Absent: c.absent,
 		ClockAhead: n.clockAhead, Mistakes: c.hooks.Mistakes.Store, Hooks: c.hooks.Region, Pinned: c.pinned,
-		Listener:    &c.hub,
+		Listener:    &c.shared.hub,
 		OnFail:      func(err error) { n.fail(fs, err) },
 		OnChange:    func(text string) { c.event(EventRegion, "%s", text) },
 		OnScriptLog: n.logScript,
@@ -181,7 +181,7 @@ func (n *storePlace) open(booting bool) (*store.Store, error) {
 
 // logScript logs a line of a script that a client of the store runs.
 func (n *storePlace) logScript(level int, text string) {
-	n.c.logScript(fmt.Sprintf("store %d", n.id), level, text)
+	n.c.notices.logScript(fmt.Sprintf("store %d", n.id), level, text)
 }
 
 // serves returns the server of the store, nil while it takes no clients.
@@ -211,9 +211,9 @@ func (n *storePlace) serve(s *store.Store) {
 func (n *storePlace) install(s *store.Store) (standIn *server.Server) {
 	c := n.c
 	srv := server.New(server.Options{
-		Node: &storePort{s, n}, Self: n.id, Settings: c.settings, ClientMemory: c.clients, Sockets: &c.sockets,
-		Scans: &c.scans, Hub: &c.hub, Exposed: c.exposed(), Announce: c.announce, Version: Version, OnUnknown: c.onUnknown,
-		OnKept: c.onKept, OnUndecided: c.onUndecided(fmt.Sprint("store ", n.id)),
+		Node: &storePort{s, n}, Self: n.id, Settings: c.settings, ClientMemory: c.shared.memory, Sockets: &c.shared.sockets,
+		Scans: &c.shared.scans, Hub: &c.shared.hub, Exposed: c.exposed(), Announce: c.announce, Version: Version, OnUnknown: c.notices.onUnknown,
+		OnKept: c.notices.onKept, OnUndecided: c.notices.onUndecided(fmt.Sprint("store ", n.id)),
 		Seed: c.config.Seed + uint64(n.id), Mistakes: c.hooks.Mistakes.Server,
 	})
 	n.mu.Lock()

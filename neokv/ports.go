@@ -152,7 +152,9 @@ func (p *proxyPort) LoadScript(x *lua.Script, stay bool) {
 	}
 }
 
-func (p *proxyPort) LogScript(level int, text string) { p.c.logScript("proxy port", level, text) }
+func (p *proxyPort) LogScript(level int, text string) {
+	p.c.notices.logScript("proxy port", level, text)
+}
 
 // FlushScripts forgets the scripts of the proxy port and of all stores that run.
 func (p *proxyPort) FlushScripts() {

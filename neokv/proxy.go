@@ -20,9 +20,9 @@ import (
 // startProxy serves the clients of the proxy port: those that Dial through memory, and those of ln unless it is nil.
 func (c *Cluster) startProxy(ln net.Listener) {
 	proxy := server.New(server.Options{
-		Node: &proxyPort{c}, Settings: c.settings, ClientMemory: c.clients, Sockets: &c.sockets, Scans: &c.scans, Hub: &c.hub,
-		Exposed: c.exposed(), Version: Version, OnUnknown: c.onUnknown, OnKept: c.onKept, Seed: c.config.Seed,
-		OnUndecided: c.onUndecided("proxy port"), Mistakes: c.hooks.Mistakes.Server,
+		Node: &proxyPort{c}, Settings: c.settings, ClientMemory: c.shared.memory, Sockets: &c.shared.sockets, Scans: &c.shared.scans, Hub: &c.shared.hub,
+		Exposed: c.exposed(), Version: Version, OnUnknown: c.notices.onUnknown, OnKept: c.notices.onKept, Seed: c.config.Seed,
+		OnUndecided: c.notices.onUndecided("proxy port"), Mistakes: c.hooks.Mistakes.Server,
 	})
 	c.proxy.Store(proxy)
 	c.proxyPipe = memconn.Listen(memoryAddr(c.proxyAddr))

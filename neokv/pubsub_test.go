@@ -288,7 +288,7 @@ func TestLargeMessages(t *testing.T) {
 		if got := p.next(t); got != ":1" && got != ":0" {
 			t.Fatal(got)
 		}
-		counted = max(counted, c.clients.Used())
+		counted = max(counted, c.shared.memory.Used())
 		if i%16 == 0 {
 			most = max(most, live()-before)
 		}

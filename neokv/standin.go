@@ -18,8 +18,8 @@ import (
 // newStandIn returns a server that stands in for a store.
 func (c *Cluster) newStandIn(id topology.StoreID) *server.Server {
 	return server.New(server.Options{
-		Node: &standInPort{proxyPort{c}}, Self: id, StandIn: true, Settings: c.settings, ClientMemory: c.clients,
-		Sockets: &c.sockets, Exposed: c.exposed(), Announce: c.announce, Version: Version,
+		Node: &standInPort{proxyPort{c}}, Self: id, StandIn: true, Settings: c.settings, ClientMemory: c.shared.memory,
+		Sockets: &c.shared.sockets, Exposed: c.exposed(), Announce: c.announce, Version: Version,
 		Mistakes: c.hooks.Mistakes.Server,
 	})
 }
