@@ -156,7 +156,7 @@ func (x *backupFolder) fill(ctx context.Context) (b Backup, err error) {
 	defer func() { err = errors.Join(err, removeAll(vfs.Default, links)) }()
 	var files [][]disk.Caught
 	err = c.change(ctx, func() (err error) {
-		if c.dead {
+		if c.journal.dead {
 			return errDead
 		}
 		var folders []disk.CatchFolder

@@ -7,20 +7,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-
-	"neokv.dev/neokv/fault"
-	"neokv.dev/neokv/internal/disk"
-	"neokv.dev/neokv/internal/meta"
-	"neokv.dev/neokv/internal/store"
 	"neokv.dev/neokv/internal/topology"
 )
 
 // start listens, starts the stores and waits until the cluster serves.
 func (c *Cluster) start(ctx context.Context) error {
 	c.hooks.Cluster = inside{c}
-	c.survey()
-	if err := c.openJournal(); err != nil {
+	c.boots.survey(c.nodes)
+	if err := c.journal.open(c.nodes); err != nil {
 		return err
 	}
 	proxy, err := c.listenAll()
@@ -48,83 +42,10 @@ func (c *Cluster) start(ctx context.Context) error {
 			n.absent(errs[i])
 		}
 	}
-	if err := errors.Join(errs...); err != nil && (c.boots.now == 1 || c.boots.begins(c.nodes)) {
+	if err := errors.Join(errs...); err != nil && (c.boots.now == 1 || c.nodes.begin(&c.boots)) {
 		return err // nobody needs a new cluster that is not whole
 	}
 	return c.waitServing(ctx)
-}
-
-// makeNodes makes a place for each store.
-func (c *Cluster) makeNodes() {
-	c.initial = meta.Initial(fmt.Sprintf("%x", c.identity), c.settings.Cluster)
-	var disks []*disk.FS
-	if c.config.From != nil {
-		disks = disk.Freeze(c.config.From.disks)
-	}
-	for i := range c.settings.Cluster.Stores {
-		n := &storePlace{c: c, id: topology.StoreID(i + 1), cluster: c.identity, initial: c.initial, down: true,
-			doors: []*door{{}}}
-		if c.settings.Addresses() > c.settings.Cluster.Stores {
-			n.doors = append(n.doors, &door{replica: true})
-		}
-		switch {
-		case c.folder != nil:
-			n.dir, n.walDir, n.fs = c.folder.store(n.id), c.folder.wal(n.id), disk.OS()
-		case disks != nil:
-			n.dir, n.fs = c.config.From.dirs[i], disks[i]
-		default:
-			n.dir, n.fs = "/"+n.id.RaftAddress(), disk.Mem()
-		}
-		c.nodes = append(c.nodes, n)
-	}
-}
-
-// openJournal copies into the stores' logs the writes that only the journal holds. Then it opens a new journal, unless
-// each store syncs its own log.
-func (c *Cluster) openJournal() (err error) {
-	o := disk.JournalOptions{
-		Logs: make(map[uint16]string), Boot: c.boots.now, OnChange: c.journalChanged, Mistakes: c.hooks.Mistakes.Journal,
-	}
-	for _, n := range c.nodes {
-		if n.failure == nil {
-			o.Logs[uint16(n.id)] = store.Places(n.dir, n.walDir).Logs
-		}
-	}
-	shared := c.settings.Engine.SharedSync && c.settings.Engine.WALSync == "always" && len(c.nodes) > 1
-	switch {
-	case c.folder == nil && c.hooks.JournalBytes == nil:
-		return nil
-	case c.folder == nil:
-		if c.journalFS == nil {
-			c.journalFS = disk.Mem()
-		}
-		o.FS, o.Bytes, o.Disks = c.journalFS, c.hooks.JournalBytes(), make(map[uint16]vfs.FS)
-		shared = shared && o.Bytes > 0
-		for _, n := range c.nodes {
-			n.fs.SetDrive(fault.Drive{}, nil) // it goes bad again when its store starts, after the journal's bytes are there
-			o.Disks[uint16(n.id)] = n.fs
-		}
-	default:
-		// A segment holds twice as much as the memtables. So when it is nearly full, the stores have flushed and
-		// removed the logs that the other segment covers. The lower bound, 64 MiB, holds a few large groups of writes;
-		// the upper one, 1 GiB, is what a start reads in a few seconds.
-		o.Dir, o.Bytes = c.folder.journal(), max(64<<20, min(2*int64(c.settings.Engine.MemtableSize), 1<<30))
-		o.Needed = c.folder.journaled
-		// A store that takes no part loses what only the journal has. So its folder will not do any more.
-		o.Lost = func(id uint16) { c.boots.note(id, c.boots.now) }
-		o.Emptied = func() error {
-			c.folder.journaled = 0
-			return c.folder.write()
-		}
-	}
-	if !shared {
-		return disk.DropJournal(o)
-	}
-	j, err := disk.OpenJournal(o)
-	if err == nil {
-		c.journal.Store(j)
-	}
-	return err
 }
 
 // waitServing returns when every region has a leader that serves, and every store knows where to send clients. If there
@@ -236,17 +157,10 @@ func (c *Cluster) shutdown() error {
 		clients.Go(n.leave)
 	}
 	clients.Wait()
-	errs := []error{onAll(c.nodes, (*storePlace).stop)}
+	errs := []error{c.nodes.onAll((*storePlace).stop)}
 	c.network.Close()
 	c.wg.Wait()
-	if j := c.journal.Load(); j != nil {
-		err := j.Close()
-		if err == nil && c.folder != nil {
-			c.folder.journaled = 0
-			err = c.folder.write()
-		}
-		errs = append(errs, err)
-	}
+	errs = append(errs, c.journal.close())
 	if c.folder != nil {
 		errs = append(errs, c.folder.close(errors.Join(errs...) == nil && !c.anyFailed.Load()))
 	}

@@ -31,6 +31,7 @@ import (
 
 // boots are the numbers of boots that the cluster knows of.
 type boots struct {
+	*core
 	mu  sync.Mutex
 	now uint64            // this one
 	of  map[uint16]uint64 // the last boot in which each store has taken part; 0 for a store that is new
@@ -54,11 +55,6 @@ func (b *boots) note(id uint16, boot uint64) {
 	b.of[id] = max(b.of[id], boot)
 }
 
-// begins reports whether one of some stores never took part in a boot: the cluster has never served.
-func (b *boots) begins(nodes []*storePlace) bool {
-	return slices.ContainsFunc(nodes, func(n *storePlace) bool { return b.last(n.id) == 0 })
-}
-
 func (b *boots) all() map[uint16]uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -67,43 +63,48 @@ func (b *boots) all() map[uint16]uint64 {
 
 // survey learns which boots there were, from the folder's record and those of the stores. Then it notes why stores are
 // not whole.
-func (c *Cluster) survey() {
-	c.boots.of = make(map[uint16]uint64)
-	if c.folder != nil {
-		c.boots.now = c.folder.boot
-		maps.Copy(c.boots.of, c.folder.boots)
+func (b *boots) survey(nodes places) {
+	b.of = make(map[uint16]uint64)
+	if b.folder != nil {
+		b.now = b.folder.boot
+		maps.Copy(b.of, b.folder.boots)
 	}
-	for _, n := range c.nodes {
+	for _, n := range nodes {
 		i, err := disk.ReadStoreRecord(n.fs, n.dir)
-		if err != nil || i.Cluster != hex.EncodeToString(c.identity[:]) || i.Copy != c.copy {
+		if err != nil || i.Cluster != hex.EncodeToString(b.identity[:]) || i.Copy != b.copy {
 			continue
 		}
-		c.boots.now = max(c.boots.now, i.Boot)
+		b.now = max(b.now, i.Boot)
 		for id, boot := range i.Boots {
-			c.boots.note(id, boot)
-			c.boots.now = max(c.boots.now, boot)
+			b.note(id, boot)
+			b.now = max(b.now, boot)
 		}
 	}
-	c.boots.now++
-	for _, n := range c.nodes {
-		c.boots.entered.Add(1)
-		c.boots.told.Add(1)
-		n.hasEntered, n.hasTold = sync.OnceFunc(c.boots.entered.Done), sync.OnceFunc(c.boots.told.Done)
+	b.now++
+	for _, n := range nodes {
+		b.entered.Add(1)
+		b.told.Add(1)
+		n.hasEntered, n.hasTold = sync.OnceFunc(b.entered.Done), sync.OnceFunc(b.told.Done)
 		if n.failure = n.whole(); n.failure != nil {
 			n.failure = n.lost(n.failure)
 		}
 	}
 }
 
+// begin reports whether one of the stores never took part in a boot: the cluster has never served.
+func (p places) begin(b *boots) bool {
+	return slices.ContainsFunc(p, func(n *storePlace) bool { return b.last(n.id) == 0 })
+}
+
 // whole returns an error unless the store's folder has all that the store has promised to others, as far as the numbers
 // and the names of its files show; and makes the store's file system keep the record. It changes nothing there.
 func (n *storePlace) whole() error {
-	last := n.c.boots.last(n.id)
+	last := n.boots.last(n.id)
 	at := store.Places(n.dir, n.walDir)
 	i, err := disk.ReadStoreRecord(n.fs, n.dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && last == 0:
-		i = disk.StoreRecord{Cluster: hex.EncodeToString(n.cluster[:]), Copy: n.c.copy, Store: uint16(n.id)}
+		i = disk.StoreRecord{Cluster: hex.EncodeToString(n.identity[:]), Copy: n.copy, Store: uint16(n.id)}
 	case errors.Is(err, fs.ErrNotExist):
 		if _, dir := n.fs.Stat(n.dir); dir != nil {
 			return fmt.Errorf("its folder %s is missing", n.dir)
@@ -111,10 +112,10 @@ func (n *storePlace) whole() error {
 		return fmt.Errorf("%s is missing", n.fs.PathJoin(n.dir, disk.StoreRecordName))
 	case err != nil:
 		return err
-	case i.Cluster != hex.EncodeToString(n.cluster[:]) || i.Store != uint16(n.id):
+	case i.Cluster != hex.EncodeToString(n.identity[:]) || i.Store != uint16(n.id):
 		return fmt.Errorf("folder %s belongs to store %d of cluster %s, not to store %d of cluster %x",
-			n.dir, i.Store, i.Cluster, n.id, n.cluster)
-	case i.Copy != n.c.copy:
+			n.dir, i.Store, i.Cluster, n.id, n.identity)
+	case i.Copy != n.copy:
 		return fmt.Errorf("folder %s is of another copy of the cluster, made by a backup: a store has promised more "+
 			"since, or less; only a backup as a whole takes the place of a cluster", n.dir)
 	case i.Boot < last:
@@ -136,7 +137,7 @@ func (n *storePlace) lost(err error) error {
 
 // enter makes a store whose folder is open and read take part in the boot. It returns when enough others know.
 func (n *storePlace) enter(booting bool) error {
-	b := &n.c.boots
+	b := n.boots
 	if err := n.fs.Enter(b.now, b.all()); err != nil {
 		return err
 	}
@@ -146,25 +147,22 @@ func (n *storePlace) enter(booting bool) error {
 		n.entered.Store(true)
 		n.hasEntered()
 		b.entered.Wait()
-		if b.begins(n.c.nodes) {
+		if n.all.begin(b) {
 			return fmt.Errorf("store %d: the cluster is new, and needs all of its stores to begin", n.id)
 		}
 		err := n.fs.Enter(0, b.all())
-		b.record.Do(func() { b.recordErr = n.c.recordBoots() })
+		b.record.Do(func() { b.recordErr = n.recordBoots() })
 		n.hasTold()
 		b.told.Wait()
 		return errors.Join(err, b.recordErr)
 	case !n.entered.Load(): // also if an earlier try failed here
-		if err := errors.Join(n.tell(), n.c.recordBoots()); err != nil {
+		if err := errors.Join(n.tell(), n.recordBoots()); err != nil {
 			return err
 		}
 		n.entered.Store(true)
 	}
 	return nil
 }
-
-// absent reports whether a store has not taken part in this boot yet.
-func (c *Cluster) absent(id topology.StoreID) bool { return !c.nodes[id-1].entered.Load() }
 
 // tellWait bounds how long a store that starts waits for the disks of others.
 const tellWait = 2 * time.Second
@@ -173,14 +171,14 @@ const tellWait = 2 * time.Second
 func (n *storePlace) tell() error {
 	ctx, cancel := context.WithTimeout(context.Background(), tellWait)
 	defer cancel()
-	told := make(chan bool, len(n.c.nodes))
-	for _, other := range n.c.nodes {
+	told := make(chan bool, len(n.all))
+	for _, other := range n.all {
 		if other == n || !other.running() {
 			continue
 		}
-		n.c.wg.Go(func() { told <- other.FS().Enter(0, n.c.boots.all()) == nil })
+		n.wg.Go(func() { told <- other.FS().Enter(0, n.boots.all()) == nil })
 	}
-	for know := 1; 2*know <= len(n.c.nodes); {
+	for know := 1; 2*know <= len(n.all); {
 		select {
 		case ok := <-told:
 			if ok {
@@ -188,24 +186,25 @@ func (n *storePlace) tell() error {
 			}
 		case <-ctx.Done():
 			return fmt.Errorf("%d of %d stores could record that it takes part in this start of the cluster, "+
-				"want a majority: start others first", know, len(n.c.nodes))
+				"want a majority: start others first", know, len(n.all))
 		}
 	}
 	return nil
 }
 
 // recordBoots writes the numbers of boots into the folder's record.
-func (c *Cluster) recordBoots() error {
-	if c.folder == nil {
+func (n *storePlace) recordBoots() error {
+	f := n.folder
+	if f == nil {
 		return nil
 	}
-	c.folder.mu.Lock()
-	defer c.folder.mu.Unlock()
-	c.folder.boot, c.folder.boots, c.folder.journaled = c.boots.now, c.boots.all(), 0
-	if c.journal.Load() != nil {
-		c.folder.journaled = c.boots.now
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.boot, f.boots, f.journaled = n.boots.now, n.boots.all(), 0
+	if n.journal.now.Load() != nil {
+		f.journaled = n.boots.now
 	}
-	return c.folder.write()
+	return f.write()
 }
 
 // lacks says what the stores that run lack to serve every slot, "" for nothing.

@@ -34,7 +34,7 @@ func changeRegions(t *testing.T, c *Cluster, n int, random *rand.Rand, allLead b
 			f.Verb = fault.Merge
 		}
 		at := random.IntN(len(regions) - 1)
-		leader := c.leaderOf(regions[at+1].ID)
+		leader := c.nodes.leaderOf(regions[at+1].ID)
 		if allLead && (leader == nil || len(leader.store.Load().Replicas().Leads()) < 2) {
 			f.Verb = fault.Split
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"neokv.dev/neokv/internal/announce"
+	"neokv.dev/neokv/internal/meta"
 	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/server"
 	"neokv.dev/neokv/settings"
@@ -93,7 +94,10 @@ func open(config Config, hooks *seam.Hooks) (_ *Cluster, err error) {
 		c.identity, c.copy = config.From.cluster, config.From.copy
 	}
 	c.network = c.newNetwork()
-	c.makeNodes()
+	c.initial = meta.Initial(fmt.Sprintf("%x", c.identity), s.Cluster)
+	c.boots, c.journal = boots{core: &c.core}, journal{core: &c.core, boots: &c.boots}
+	c.nodes = makePlaces(&placeParts{core: &c.core, notices: &c.notices, shared: &c.shared, boots: &c.boots,
+		journal: &c.journal, pins: &c.pins, newServer: c.newServer, newStandIn: c.newStandIn})
 	return c, nil
 }
 

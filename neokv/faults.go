@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"neokv.dev/neokv/fault"
-	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/server"
 	"neokv.dev/neokv/internal/topology"
@@ -76,16 +75,16 @@ func actions() map[fault.Verb]actionRow {
 }
 
 // inTurn makes an action of what starts or ends stores, or needs that no other caller does so meanwhile.
-func inTurn(do func(*Cluster, context.Context, []*storePlace, fault.Fault) error) action {
+func inTurn(do func(*Cluster, context.Context, places, fault.Fault) error) action {
 	return func(c *Cluster, ctx context.Context, f fault.Fault) (string, error) {
-		return "", c.change(ctx, func() error { return do(c, ctx, c.places(f.Stores), f) })
+		return "", c.change(ctx, func() error { return do(c, ctx, c.nodes.of(f.Stores), f) })
 	}
 }
 
 // onEach makes an action of what a fault does to each of its stores.
 func onEach(do func(*storePlace, fault.Fault)) action {
 	return func(c *Cluster, _ context.Context, f fault.Fault) (string, error) {
-		for _, n := range c.places(f.Stores) {
+		for _, n := range c.nodes.of(f.Stores) {
 			do(n, f)
 		}
 		return "", nil
@@ -116,22 +115,11 @@ func processes(v fault.Verb) func(*Cluster) []fault.Fault {
 	})
 }
 
-// places returns the places of some stores, nil for all of them.
-func (c *Cluster) places(stores []int) (out []*storePlace) {
-	for _, n := range c.nodes {
-		if stores == nil || slices.Contains(stores, int(n.id)) {
-			out = append(out, n)
-		}
-	}
-	return out
-}
-
 // clusterFaults are the faults in force on the cluster as a whole. Those of links the network knows.
 type clusterFaults struct {
 	mu      sync.Mutex
 	refused []fault.Refusal // at the proxy port; mu guards it
 	matrix  string          // whose delays the network has, "" for none; mu guards it
-	pins    sync.Map        // the RegionIDs of regions whose leaders were moved on purpose, and stay
 }
 
 // storeFaults are the faults in force on a store. They outlive the store, but for a pause. mu of the place guards them.
@@ -158,7 +146,7 @@ func (c *Cluster) Faults() (all []fault.Fault) {
 // heal ends all faults, calls migrations off, lets leaders return to where they were at first, and starts the stores
 // that do not run.
 func (c *Cluster) heal(ctx context.Context, f fault.Fault) (string, error) {
-	c.faults.pins.Clear()
+	c.pins.regions.Clear()
 	for _, bad := range c.Faults() {
 		if bad.Verb == fault.Stop || bad.Verb == fault.Kill {
 			continue // below, together with those that have failed
@@ -168,7 +156,7 @@ func (c *Cluster) heal(ctx context.Context, f fault.Fault) (string, error) {
 		}
 	}
 	if err := c.change(ctx, func() error {
-		return c.startStores(ctx, slices.DeleteFunc(c.places(nil), (*storePlace).running), f)
+		return c.startStores(ctx, slices.DeleteFunc(c.nodes.of(nil), (*storePlace).running), f)
 	}); err != nil {
 		return "", err
 	}
@@ -185,8 +173,8 @@ func (c *Cluster) setLinks(_ context.Context, f fault.Fault) (string, error) {
 	if f.Verb != fault.Link {
 		state = fault.Net{Cut: f.Verb == fault.Partition}
 	}
-	for _, a := range c.places(f.Stores) {
-		for _, b := range c.places(f.Others) {
+	for _, a := range c.nodes.of(f.Stores) {
+		for _, b := range c.nodes.of(f.Others) {
 			if a == b || f.Others == nil && f.Stores != nil && slices.Contains(f.Stores, int(b.id)) {
 				continue
 			}
@@ -248,9 +236,12 @@ const transferWait = 5 * time.Second
 // transferAgain is how long a leader has for one attempt.
 const transferAgain = 100 * time.Millisecond
 
-// pinned reports whether a region stays with the leader that it has, until heal.
-func (c *Cluster) pinned(id topology.RegionID) bool {
-	_, pinned := c.faults.pins.Load(id)
+// pins are the regions whose leaders were moved on purpose. Such a region stays with the leader that it has, until
+// heal.
+type pins struct{ regions sync.Map } // of RegionIDs
+
+func (p *pins) has(id topology.RegionID) bool {
+	_, pinned := p.regions.Load(id)
 	return pinned
 }
 
@@ -261,7 +252,7 @@ func (c *Cluster) transfer(ctx context.Context, f fault.Fault) (outcome string, 
 	if err != nil {
 		return "", err
 	}
-	c.faults.pins.Store(id, true) // nobody has moved it on: a leader hands over only after raft.leader_return
+	c.pins.regions.Store(id, true) // nobody has moved it on: a leader hands over only after raft.leader_return
 	return fmt.Sprintf("store %d leads region %d", at, id), nil
 }
 
@@ -277,7 +268,7 @@ func (c *Cluster) lead(ctx context.Context, id topology.RegionID, to topology.St
 	var first *storePlace
 	var refusal error // why Raft has not taken the last request, nil if it has
 	for {
-		from := c.leaderOf(id)
+		from := c.nodes.leaderOf(id)
 		if first == nil {
 			first = from
 		}
@@ -293,7 +284,7 @@ func (c *Cluster) lead(ctx context.Context, id topology.RegionID, to topology.St
 				refusal = s.Transfer(id, next)
 			}
 		}
-		for end := time.Now().Add(transferAgain); time.Now().Before(end) && c.leaderOf(id) == from; {
+		for end := time.Now().Add(transferAgain); time.Now().Before(end) && c.nodes.leaderOf(id) == from; {
 			if err := c.moment(ctx); err != nil && ctx.Err() != nil && refusal != nil {
 				return 0, fmt.Errorf("%w: %w", err, refusal)
 			} else if err != nil {
@@ -309,7 +300,7 @@ func (c *Cluster) successor(id topology.RegionID, from *storePlace, to topology.
 	if to == 0 {
 		most := uint64(0)
 		for _, n := range c.nodes {
-			if r := c.replica(n.id, id); n != from && n.running() && r != nil && (to == 0 || r.Applied() > most) {
+			if r := c.nodes.replica(n.id, id); n != from && n.running() && r != nil && (to == 0 || r.Applied() > most) {
 				to, most = n.id, r.Applied()
 			}
 		}
@@ -321,30 +312,13 @@ func (c *Cluster) successor(id topology.RegionID, from *storePlace, to topology.
 	if !c.nodes[to-1].running() {
 		return 0, fmt.Errorf("store %d does not run", to)
 	}
-	if r := c.replica(from.id, id); r != nil { // nil if the leader has just stopped
+	if r := c.nodes.replica(from.id, id); r != nil { // nil if the leader has just stopped
 		desc, _ := r.Region()
 		if _, ok := desc.PeerOn(to); !ok {
 			return 0, fmt.Errorf("region %d has no replica on store %d", id, to)
 		}
 	}
 	return to, nil
-}
-
-// leaderOf returns the place of the store that serves a region in the latest term, nil if none does.
-func (c *Cluster) leaderOf(id topology.RegionID) (leader *storePlace) {
-	latest := uint64(0)
-	for _, n := range c.nodes {
-		s := n.store.Load()
-		if s == nil || s.Failed() != nil {
-			continue
-		}
-		if r := s.Replica(id); r != nil {
-			if _, term, serving := r.Leading(); serving && term >= latest && r.Bounds().Phase != keys.Absorbed {
-				leader, latest = n, term
-			}
-		}
-	}
-	return leader
 }
 
 // setDrive makes the store's disk bad, or good.
@@ -367,7 +341,7 @@ func (n *storePlace) driveChanged() {
 	if n.leaving {
 		d = fault.Drive{}
 	}
-	n.fs.SetDrive(d, n.c.newRand())
+	n.fs.SetDrive(d, n.newRand())
 }
 
 // setClock sets the store's clock ahead, or right.
@@ -399,7 +373,7 @@ func (c *Cluster) refuse(_ context.Context, f fault.Fault) (string, error) {
 	if !server.HasCommand(f.Refuse.Command) {
 		return "", fmt.Errorf("there is no command %s", f.Refuse.Command)
 	}
-	for _, n := range c.places(f.Stores) {
+	for _, n := range c.nodes.of(f.Stores) {
 		n.mu.Lock()
 		n.faults.refused = withRefusal(n.faults.refused, f.Refuse)
 		if n.server != nil {
@@ -449,11 +423,11 @@ func (c *Cluster) refusals() (all []fault.Fault) {
 }
 
 // pauseStores holds all that leaves stores or reaches them: messages, commands, replies, syncs. Their timers go on.
-func (c *Cluster) pauseStores(_ context.Context, places []*storePlace, _ fault.Fault) error {
-	if err := allRun(places); err != nil {
+func (c *Cluster) pauseStores(_ context.Context, which places, _ fault.Fault) error {
+	if err := which.allRun(); err != nil {
 		return err
 	}
-	for _, n := range places {
+	for _, n := range which {
 		n.mu.Lock()
 		if n.faults.process == "" && !n.leaving && n.server != nil { // a store that fails at this moment has none
 			n.faults.process = fault.Pause
@@ -475,7 +449,7 @@ func (n *storePlace) resume() {
 	}
 	n.faults.process = ""
 	n.driveChanged()
-	n.c.network.Resume(n.id)
+	n.network.Resume(n.id)
 	if n.server != nil {
 		n.server.Resume()
 	}

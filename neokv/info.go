@@ -44,7 +44,7 @@ var factOf = map[string]func(asked) any{
 	},
 	"wal_sync":       func(a asked) any { return a.c.settings.Engine.WALSync },
 	"raft_transport": func(a asked) any { return a.c.settings.Raft.Transport },
-	"journal":        func(a asked) any { return a.c.journalState() },
+	"journal":        func(a asked) any { return a.c.journal.state() },
 	"lease_ms":       func(a asked) any { return a.c.settings.Raft.Lease().Milliseconds() },
 	"row_cache":      func(a asked) any { return int64(a.c.settings.Engine.RowCache) },
 }
@@ -182,10 +182,10 @@ func cpuMicros() int64 {
 	return (user + sys).Microseconds()
 }
 
-// info returns the section as a store's port shows it.
-func (n *storePlace) info(s *store.Store) []server.Section {
+// ofStore returns the section as a store's port shows it.
+func (c *Cluster) infoOfStore(n *storePlace, s *store.Store) []server.Section {
 	now := s.Counters()
-	return asked{n.c, n, s}.section(values(&now))
+	return asked{c, n, s}.section(values(&now))
 }
 
 // info returns the section as the proxy port shows it. The counts of a store that has stopped stay in the sums.

@@ -233,7 +233,7 @@ func TestSettle(t *testing.T) {
 	}
 	written := map[topology.RegionID]uint64{}
 	for _, region := range c.proxyTable().Regions {
-		written[region.ID] = c.replica(region.Leader, region.ID).Applied()
+		written[region.ID] = c.nodes.replica(region.Leader, region.ID).Applied()
 	}
 	for range 2 { // the second time there is nothing to do
 		if reply, err := r.Do(t.Context(), "NEOKV", "SETTLE").Result(); err != nil || reply != "OK" {
@@ -248,7 +248,7 @@ func TestSettle(t *testing.T) {
 	}
 	for _, region := range c.proxyTable().Regions {
 		for _, p := range region.Peers {
-			if has := c.replica(p.Store, region.ID).Applied(); has < written[region.ID] {
+			if has := c.nodes.replica(p.Store, region.ID).Applied(); has < written[region.ID] {
 				t.Errorf("region %d: store %d has applied %d, the leader %d before", region.ID, p.Store, has,
 					written[region.ID])
 			}

@@ -152,10 +152,11 @@ func lockToRead(dir string) (io.Closer, error) {
 
 // inspector looks at a folder.
 type inspector struct {
-	x   *Inspection
-	fs  *disk.FS
-	dir string
-	c   *Cluster // as far as a start makes it before it opens a store
+	x     *Inspection
+	fs    *disk.FS
+	dir   string
+	core  *core // as far as a start makes it before it opens a store
+	nodes places
 
 	mu  sync.Mutex
 	bad []error // what an engine has found damaged
@@ -202,14 +203,14 @@ func (i *inspector) run(ctx context.Context, most int, x *Inspection) error {
 		}
 	}
 	x.Shape = f.shape
-	i.c = &Cluster{core: core{folder: f, identity: f.cluster, copy: f.copy}}
-	i.c.settings = settings.Default()
-	i.c.settings.Cluster = f.shape
-	i.c.makeNodes()
-	for _, n := range i.c.nodes {
+	i.core = &core{folder: f, settings: settings.Default(), identity: f.cluster, copy: f.copy}
+	i.core.settings.Cluster = f.shape
+	b := &boots{core: i.core}
+	i.nodes = makePlaces(&placeParts{core: i.core, boots: b})
+	for _, n := range i.nodes {
 		n.fs = i.fs
 	}
-	i.c.survey()
+	b.survey(i.nodes)
 	i.journal()
 	var open []*store.Inspection
 	defer func() {
@@ -219,7 +220,7 @@ func (i *inspector) run(ctx context.Context, most int, x *Inspection) error {
 			}
 		}
 	}()
-	for _, n := range i.c.nodes {
+	for _, n := range i.nodes {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
@@ -230,9 +231,9 @@ func (i *inspector) run(ctx context.Context, most int, x *Inspection) error {
 
 // journal completes the logs, in memory, with what only the journal has.
 func (i *inspector) journal() {
-	o := disk.JournalOptions{FS: i.fs, Dir: i.c.folder.journal(), Needed: i.c.folder.journaled,
+	o := disk.JournalOptions{FS: i.fs, Dir: i.core.folder.journal(), Needed: i.core.folder.journaled,
 		Logs: make(map[uint16]string), Lost: func(uint16) {}}
-	for _, n := range i.c.nodes {
+	for _, n := range i.nodes {
 		o.Logs[uint16(n.id)] = store.Places(n.dir, n.walDir).Logs
 	}
 	if err := disk.ReplayJournal(o); err != nil {
@@ -265,7 +266,7 @@ func (i *inspector) store(n *storePlace) *store.Inspection {
 	i.listed(id, n.dir, at)
 	damaged := i.tables(id, at.Engine)
 	db, wrong, err := store.OpenInspection(store.Options{
-		ID: n.id, FS: i.fs, Dir: n.dir, WALDir: n.walDir, Cluster: n.cluster, Settings: i.c.settings,
+		ID: n.id, FS: i.fs, Dir: n.dir, WALDir: n.walDir, Cluster: n.identity, Settings: i.core.settings,
 	}, i.note)
 	if err != nil {
 		d := Damage{Store: id, What: fmt.Sprintf("store %d cannot be opened: %v", id, line(err)),

@@ -44,7 +44,7 @@ type MigrationStatus struct {
 // windows returns the windows of the newest map that a store knows, by slots. known says that one knows a map.
 func (c *Cluster) windows() (all []route.Window, known bool) {
 	newest := uint64(0)
-	for s := range c.running() {
+	for s := range c.nodes.running() {
 		if t := s.Table(); t != nil && t.Version > newest {
 			newest, all = t.Version, t.Windows
 		}
@@ -122,7 +122,7 @@ func (c *Cluster) mayMigrate(w *route.Window) error {
 		if !r.Slots.Overlaps(w.Slots) {
 			continue
 		}
-		switch leader := c.leaderOf(r.ID); {
+		switch leader := c.nodes.leaderOf(r.ID); {
 		case leader == nil:
 			return fmt.Errorf("no store leads region %d, which has the slots %s", r.ID, r.Slots)
 		case leader.id != w.From:
@@ -161,7 +161,7 @@ func (c *Cluster) carve(ctx context.Context, slots topology.SlotRange, by topolo
 				if _, err := c.lead(ctx, r.ID, by); err != nil {
 					return nil, fmt.Errorf("store %d does not lead region %d: %w", by, r.ID, err)
 				}
-				x := c.replica(by, r.ID)
+				x := c.nodes.replica(by, r.ID)
 				if x == nil {
 					return nil, fmt.Errorf("store %d does not run", by)
 				}
@@ -199,7 +199,7 @@ func (c *Cluster) carve(ctx context.Context, slots topology.SlotRange, by topolo
 // changeWindow has a store that runs change a window of the map.
 func (c *Cluster) changeWindow(ctx context.Context, x meta.WindowChange) (id uint64, err error) {
 	err = errNoStore
-	for s := range c.running() {
+	for s := range c.nodes.running() {
 		if id, err = s.ChangeWindow(ctx, x); err == nil || ctx.Err() != nil {
 			break
 		}
@@ -277,7 +277,7 @@ func (c *Cluster) seeThrough(w route.Window) {
 		w.Length())
 	err := c.waitMigration(ctx, &w)
 	for i := 0; i < len(w.Regions) && err == nil; i++ {
-		if leader := c.leaderOf(w.Regions[i].ID); leader == nil || leader.id != w.From {
+		if leader := c.nodes.leaderOf(w.Regions[i].ID); leader == nil || leader.id != w.From {
 			err = fmt.Errorf("store %d does not lead region %d any more", w.From, w.Regions[i].ID)
 		} else {
 			_, err = c.transfer(ctx, fault.Fault{Verb: fault.Transfer, Region: int(w.Regions[i].ID), To: int(w.To)})
@@ -299,7 +299,7 @@ func (c *Cluster) waitMigration(ctx context.Context, w *route.Window) error {
 	for {
 		open, known := c.windows()
 		if known && !slices.ContainsFunc(open, func(x route.Window) bool { return x.ID == w.ID }) {
-			for s := range c.running() {
+			for s := range c.nodes.running() {
 				if t := s.Table(); t != nil && t.Over(w) > 0 {
 					return fmt.Errorf("store %d has lost the lead of some of the slots, or they lie in other regions", w.From)
 				}

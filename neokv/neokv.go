@@ -16,7 +16,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/lua"
 	"neokv.dev/neokv/internal/memconn"
 	"neokv.dev/neokv/internal/seam"
@@ -71,13 +70,13 @@ type Cluster struct {
 	core
 	notices notices
 	shared  shared
-	nodes   []*storePlace
+	pins    pins
 	boots   boots
+	journal journal
+	nodes   places
 
 	regionMu    sync.Mutex
-	lastRegions []topology.Region            // see regions
-	journal     atomic.Pointer[disk.Journal] // nil where each store syncs its own log
-	journalFS   *disk.FS                     // the journal's disk for a cluster in memory; else nil
+	lastRegions []topology.Region // see regions
 	proxy       atomic.Pointer[server.Server]
 	proxyAddr   string
 	proxyPipe   *memconn.Listener
@@ -90,7 +89,6 @@ type Cluster struct {
 	changing chan struct{} // has one place: for the stop, kill or start that is under way
 	// migrating has one place: for the migration of slots that begins.
 	migrating chan struct{}
-	dead      bool // all stores were killed, and the journal with them; only a change uses it
 
 	faults clusterFaults
 	saves  saves

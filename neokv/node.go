@@ -12,7 +12,6 @@ import (
 
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/memconn"
-	"neokv.dev/neokv/internal/meta"
 	"neokv.dev/neokv/internal/server"
 	"neokv.dev/neokv/internal/store"
 	"neokv.dev/neokv/internal/topology"
@@ -20,13 +19,11 @@ import (
 
 // storePlace is a store's place in the cluster. It outlives the store, which may stop and start again.
 type storePlace struct {
-	c       *Cluster
-	id      topology.StoreID
-	dir     string
-	walDir  string  // folder of the write-ahead log; empty: beside the data
-	doors   []*door // its own address and, if there are any, the second one
-	cluster [16]byte
-	initial *meta.Map
+	*placeParts
+	id     topology.StoreID
+	dir    string
+	walDir string  // folder of the write-ahead log; empty: beside the data
+	doors  []*door // its own address and, if there are any, the second one
 
 	store atomic.Pointer[store.Store]
 
@@ -47,12 +44,51 @@ type storePlace struct {
 	entered             atomic.Bool // the store takes part in this boot, and enough others know
 }
 
+// placeParts is what all places know of the cluster. newServer and newStandIn make the server of a store that has
+// opened, and of one that is down.
+type placeParts struct {
+	*core
+	notices *notices
+	shared  *shared
+	boots   *boots
+	journal *journal
+	pins    *pins
+	all     places
+
+	newServer  func(*storePlace, *store.Store) *server.Server
+	newStandIn func(*storePlace) *server.Server
+}
+
 // door is an address of a place. Beyond the fields addr and replica, which stay, mu of the place guards it.
 type door struct {
 	addr    string
 	replica bool              // it is the second address: see route.Port
 	pipe    *memconn.Listener // nil while the address refuses clients
 	ln      net.Listener      // the socket beside pipe; nil without sockets
+}
+
+// makePlaces makes a place for each store.
+func makePlaces(x *placeParts) places {
+	var disks []*disk.FS
+	if x.config.From != nil {
+		disks = disk.Freeze(x.config.From.disks)
+	}
+	for i := range x.settings.Cluster.Stores {
+		n := &storePlace{placeParts: x, id: topology.StoreID(i + 1), down: true, doors: []*door{{}}}
+		if x.settings.Addresses() > x.settings.Cluster.Stores {
+			n.doors = append(n.doors, &door{replica: true})
+		}
+		switch {
+		case x.folder != nil:
+			n.dir, n.walDir, n.fs = x.folder.store(n.id), x.folder.wal(n.id), disk.OS()
+		case disks != nil:
+			n.dir, n.fs = x.config.From.dirs[i], disks[i]
+		default:
+			n.dir, n.fs = "/"+n.id.RaftAddress(), disk.Mem()
+		}
+		x.all = append(x.all, n)
+	}
+	return x.all
 }
 
 // addr is the store's own address.
@@ -81,14 +117,14 @@ func (n *storePlace) start(booting bool) error {
 func (n *storePlace) absent(err error) {
 	n.mu.Lock()
 	n.failure = err
-	if n.c.hasStandIns() {
-		n.standIn = n.c.newStandIn(n.id)
+	if n.hasStandIns() {
+		n.standIn = n.newStandIn(n)
 		n.openDoors()
 	} else {
 		n.closeDoors()
 	}
 	n.mu.Unlock()
-	n.c.tellFailed(n.id, err)
+	n.tellFailed(n.id, err)
 }
 
 // restart is start for a store of a cluster that runs.
@@ -97,7 +133,7 @@ func (n *storePlace) restart() error {
 	if err != nil {
 		return err
 	}
-	if f := n.c.hooks.Starting; f != nil {
+	if f := n.hooks.Starting; f != nil {
 		f(n.id)
 	}
 	if err = n.whole(); err != nil {
@@ -118,7 +154,7 @@ func (n *storePlace) restart() error {
 func (n *storePlace) listen() (opened bool, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.doors[0].pipe != nil || n.c.config.NoSockets {
+	if n.doors[0].pipe != nil || n.config.NoSockets {
 		return false, nil
 	}
 	for _, d := range n.doors {
@@ -133,12 +169,11 @@ func (n *storePlace) listen() (opened bool, err error) {
 
 // open opens the store. The place stays down meanwhile, so fail tells nobody of a store that fails: serve does.
 func (n *storePlace) open(booting bool) (*store.Store, error) {
-	if j := n.c.journal.Load(); j != nil {
+	if j := n.journal.now.Load(); j != nil {
 		if err := n.fs.Share(j, uint16(n.id), store.Places(n.dir, n.walDir).Logs); err != nil {
 			return nil, err
 		}
 	}
-	c := n.c
 	host := ""
 	ports := make([]int, 2) // the second one is 0 if there is no second address
 	for i, d := range n.doors {
@@ -151,22 +186,22 @@ func (n *storePlace) open(booting bool) (*store.Store, error) {
 		}
 		host = h
 	}
-	c.randMu.Lock()
-	random := rand.New(rand.NewPCG(c.rand.Uint64(), uint64(n.id)))
-	c.randMu.Unlock()
+	n.randMu.Lock()
+	random := rand.New(rand.NewPCG(n.rand.Uint64(), uint64(n.id)))
+	n.randMu.Unlock()
 	fs := n.fs
-	fs.WaitInLog(c.hooks.VirtualTime)
+	fs.WaitInLog(n.hooks.VirtualTime)
 	n.mu.Lock()
 	n.driveChanged()
 	n.mu.Unlock()
 	return store.Open(store.Options{
-		ID: n.id, FS: fs, Dir: n.dir, WALDir: n.walDir, Network: c.network, Settings: c.settings, Host: host,
-		Port: ports[0], ReplicaPort: ports[1], Cluster: n.cluster, Initial: n.initial, Booting: booting, Rand: random, Seed: c.config.Seed,
-		Known: c.boots.last(n.id) > 0, Admit: func() error { return n.enter(booting) }, Absent: c.absent,
-		ClockAhead: n.clockAhead, Mistakes: c.hooks.Mistakes.Store, Hooks: c.hooks.Region, Pinned: c.pinned,
-		Listener:    &c.shared.hub,
+		ID: n.id, FS: fs, Dir: n.dir, WALDir: n.walDir, Network: n.network, Settings: n.settings, Host: host,
+		Port: ports[0], ReplicaPort: ports[1], Cluster: n.identity, Initial: n.initial, Booting: booting, Rand: random, Seed: n.config.Seed,
+		Known: n.boots.last(n.id) > 0, Admit: func() error { return n.enter(booting) }, Absent: n.all.absent,
+		ClockAhead: n.clockAhead, Mistakes: n.hooks.Mistakes.Store, Hooks: n.hooks.Region, Pinned: n.pins.has,
+		Listener:    &n.shared.hub,
 		OnFail:      func(err error) { n.fail(fs, err) },
-		OnChange:    func(text string) { c.event(EventRegion, "%s", text) },
+		OnChange:    func(text string) { n.event(EventRegion, "%s", text) },
 		OnScriptLog: n.logScript,
 		OnMessage: func(shard bool, channel, payload []byte) {
 			if srv := n.serves(); srv != nil {
@@ -174,14 +209,14 @@ func (n *storePlace) open(booting bool) (*store.Store, error) {
 			}
 		},
 		OnServe: func(r topology.RegionID, term uint64) {
-			c.event(EventLeader, "region %d: store %d leads, term %d", r, n.id, term)
+			n.event(EventLeader, "region %d: store %d leads, term %d", r, n.id, term)
 		},
 	})
 }
 
 // logScript logs a line of a script that a client of the store runs.
 func (n *storePlace) logScript(level int, text string) {
-	n.c.notices.logScript(fmt.Sprintf("store %d", n.id), level, text)
+	n.notices.logScript(fmt.Sprintf("store %d", n.id), level, text)
 }
 
 // serves returns the server of the store, nil while it takes no clients.
@@ -193,7 +228,7 @@ func (n *storePlace) serves() *server.Server {
 
 // clockAhead returns how far the store's clock is ahead of the machine's.
 func (n *storePlace) clockAhead() time.Duration {
-	return time.Duration(n.faults.ahead.Load() + n.c.advanced.Load())
+	return time.Duration(n.faults.ahead.Load() + n.advanced.Load())
 }
 
 // serve puts an open store into its place and serves its clients.
@@ -209,13 +244,7 @@ func (n *storePlace) serve(s *store.Store) {
 // install puts an open store into its place, and makes it take clients. It returns the stand-in that took them until
 // now, nil if none did.
 func (n *storePlace) install(s *store.Store) (standIn *server.Server) {
-	c := n.c
-	srv := server.New(server.Options{
-		Node: &storePort{s, n}, Self: n.id, Settings: c.settings, ClientMemory: c.shared.memory, Sockets: &c.shared.sockets,
-		Scans: &c.shared.scans, Hub: &c.shared.hub, Exposed: c.exposed(), Announce: c.announce, Version: Version, OnUnknown: c.notices.onUnknown,
-		OnKept: c.notices.onKept, OnUndecided: c.notices.onUndecided(fmt.Sprint("store ", n.id)),
-		Seed: c.config.Seed + uint64(n.id), Mistakes: c.hooks.Mistakes.Server,
-	})
+	srv := n.newServer(n, s)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.store.Store(s) // under mu: from here on fail may stop the store
@@ -230,18 +259,18 @@ func (n *storePlace) install(s *store.Store) (standIn *server.Server) {
 // fail notes that the store has failed, and sends the error to Failed. It runs on the goroutine of the call that
 // failed, so it leaves stopping the store, which cuts its clients off, to another goroutine.
 func (n *storePlace) fail(fs *disk.FS, err error) {
-	n.c.anyFailed.Store(true) // also for a store that starts or stops, of which nobody needs to be told
+	n.anyFailed.Store(true) // also for a store that starts or stops, of which nobody needs to be told
 	n.mu.Lock()
 	news := n.fs == fs && !n.down && n.failure == nil
 	if news {
 		n.failure = err
 		if x, first := n.beginStop(); first { // now, so that the next store of this place waits for the end of this one
-			n.c.wg.Go(func() { n.endStore(x) })
+			n.wg.Go(func() { n.endStore(x) })
 		}
 	}
 	n.mu.Unlock()
 	if news {
-		n.c.tellFailed(n.id, err)
+		n.tellFailed(n.id, err)
 	}
 }
 
@@ -254,9 +283,9 @@ func (n *storePlace) openDoors() {
 		pipe, ln := memconn.Listen(memoryAddr(d.addr)), d.ln
 		take := func(nc net.Conn) { n.take(d, nc) }
 		d.pipe = pipe
-		n.c.wg.Go(func() { server.Accept(pipe, nil, take) })
+		n.wg.Go(func() { server.Accept(pipe, nil, take) })
 		if ln != nil {
-			n.c.wg.Go(func() { server.Accept(ln, nil, take) })
+			n.wg.Go(func() { server.Accept(ln, nil, take) })
 		}
 	}
 }
@@ -309,9 +338,9 @@ func (n *storePlace) turnAway() {
 	n.down = true
 	switch {
 	case n.doors[0].pipe == nil:
-	case n.c.hasStandIns() && !n.leaving:
+	case n.hasStandIns() && !n.leaving:
 		if n.standIn == nil {
-			n.standIn = n.c.newStandIn(n.id)
+			n.standIn = n.newStandIn(n)
 		}
 	default:
 		n.closeDoors()

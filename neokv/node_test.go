@@ -100,7 +100,7 @@ func TestFailureBeforeInstall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.survey()
+	c.boots.survey(c.nodes)
 	if _, err := c.listenAll(); err != nil {
 		t.Fatal(err)
 	}

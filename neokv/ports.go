@@ -27,6 +27,18 @@ var (
 type storePort struct {
 	*store.Store
 	n *storePlace
+	c *Cluster
+}
+
+// newServer returns the server of a store that has opened.
+func (c *Cluster) newServer(n *storePlace, s *store.Store) *server.Server {
+	return server.New(server.Options{
+		Node: &storePort{s, n, c}, Self: n.id, Settings: c.settings, ClientMemory: c.shared.memory,
+		Sockets: &c.shared.sockets, Scans: &c.shared.scans, Hub: &c.shared.hub, Exposed: c.exposed(),
+		Announce: c.announce, Version: Version, OnUnknown: c.notices.onUnknown, OnKept: c.notices.onKept,
+		OnUndecided: c.notices.onUndecided(fmt.Sprint("store ", n.id)), Seed: c.config.Seed + uint64(n.id),
+		Mistakes: c.hooks.Mistakes.Server,
+	})
 }
 
 // Replica also returns replicas of other stores: where redis.cluster_enabled is false the server passes commands on.
@@ -34,13 +46,13 @@ func (p *storePort) Replica(id topology.StoreID, r topology.RegionID) *region.Re
 	if id == p.n.id {
 		return p.Store.Replica(r)
 	}
-	return p.n.c.replica(id, r)
+	return p.c.nodes.replica(id, r)
 }
 
-func (p *storePort) Info() []server.Section { return p.n.info(p.Store) }
+func (p *storePort) Info() []server.Section { return p.c.infoOfStore(p.n, p.Store) }
 
-func (p *storePort) Save() (func(context.Context) error, error) { return p.n.c.save() }
-func (p *storePort) SaveState() server.SaveState                { return p.n.c.saveState() }
+func (p *storePort) Save() (func(context.Context) error, error) { return p.c.save() }
+func (p *storePort) SaveState() server.SaveState                { return p.c.saveState() }
 
 // LoadScript loads a script at this store.
 func (p *storePort) LoadScript(x *lua.Script, stay bool) { p.Scripts().Add(x, stay) }
@@ -59,11 +71,11 @@ func (p *storePort) Settle(ctx context.Context) error {
 func (p *storePort) TakeOver(ctx context.Context) error {
 	var moves []fault.Fault
 	led := 0
-	for _, r := range p.n.c.regions() {
+	for _, r := range p.c.regions() {
 		if _, here := r.PeerOn(p.n.id); !here {
 			continue
 		}
-		if p.n.c.leaderOf(r.ID) == p.n {
+		if p.c.nodes.leaderOf(r.ID) == p.n {
 			led++
 		}
 		moves = append(moves, fault.Fault{Verb: fault.Transfer, Region: int(r.ID), To: int(p.n.id)})
@@ -75,7 +87,7 @@ func (p *storePort) TakeOver(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for i, move := range moves { // those that it leads, too: they are to stay
 		wg.Go(func() {
-			if _, err := p.n.c.transfer(ctx, move); err != nil {
+			if _, err := p.c.transfer(ctx, move); err != nil {
 				errs[i] = fmt.Errorf("region %d: %w", move.Region, err)
 			}
 		})
@@ -87,7 +99,7 @@ func (p *storePort) TakeOver(ctx context.Context) error {
 // Publish sends a message to the other stores, over the network, and to the ports that belong to no store.
 func (p *storePort) Publish(from *server.Server, shard bool, channel, payload []byte) {
 	p.Store.Publish(shard, channel, payload)
-	p.n.c.passOn(from, false, shard, channel, payload)
+	p.c.passOn(from, false, shard, channel, payload)
 }
 
 // passOn hands a message to the servers of this process but the one that it comes from: to those of stores if stores is
@@ -120,7 +132,7 @@ func (p *proxyPort) Table() *route.Table { return p.c.proxyTable() }
 func (p *proxyPort) Changed() <-chan struct{} { return nil }
 
 func (p *proxyPort) Replica(id topology.StoreID, r topology.RegionID) *region.Replica {
-	return p.c.replica(id, r)
+	return p.c.nodes.replica(id, r)
 }
 
 // Outdated is not asked: the proxy port redirects nobody, and a stand-in is no store to which another one sends
@@ -147,7 +159,7 @@ func (p *proxyPort) Scripts() *lua.Scripts { return &p.c.scripts }
 // LoadScript loads a script at the proxy port and at all stores that run.
 func (p *proxyPort) LoadScript(x *lua.Script, stay bool) {
 	p.c.scripts.Add(x, stay)
-	for s := range p.c.running() {
+	for s := range p.c.nodes.running() {
 		s.Scripts().Add(x, stay)
 	}
 }
@@ -159,14 +171,14 @@ func (p *proxyPort) LogScript(level int, text string) {
 // FlushScripts forgets the scripts of the proxy port and of all stores that run.
 func (p *proxyPort) FlushScripts() {
 	p.c.scripts.Flush()
-	for s := range p.c.running() {
+	for s := range p.c.nodes.running() {
 		s.Scripts().Flush()
 	}
 }
 
 // FindScript looks for a script at the stores that run.
 func (p *proxyPort) FindScript(sha string) *lua.Script {
-	for s := range p.c.running() {
+	for s := range p.c.nodes.running() {
 		if x := s.Scripts().Get(sha); x != nil {
 			p.c.scripts.Add(x, false)
 			return x

@@ -3,16 +3,13 @@ package neokv
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"neokv.dev/neokv/fault"
 	"neokv.dev/neokv/internal/disk"
-	"neokv.dev/neokv/internal/topology"
 )
 
 // This file stops, kills and starts stores while the cluster runs. One such change happens at a time: c.changing lets
@@ -50,40 +47,15 @@ func (n *storePlace) running() bool {
 }
 
 // stopStores ends stores cleanly.
-func (c *Cluster) stopStores(_ context.Context, places []*storePlace, _ fault.Fault) error {
-	if err := errors.Join(allRun(places), noneHangs(places)); err != nil {
+func (c *Cluster) stopStores(_ context.Context, which places, _ fault.Fault) error {
+	if err := errors.Join(which.allRun(), which.noneHangs()); err != nil {
 		return err
 	}
-	err := onAll(places, (*storePlace).stop)
-	for _, n := range places {
+	err := which.onAll((*storePlace).stop)
+	for _, n := range which {
 		n.ended(fault.Stop)
 	}
 	return err
-}
-
-// allRun returns an error that names the stores which do not run.
-func allRun(places []*storePlace) error {
-	var errs []error
-	for _, n := range places {
-		if !n.running() {
-			errs = append(errs, fmt.Errorf("store %d does not run", n.id))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// noneHangs returns an error that names the stores which cannot end cleanly, since the syncs of their disks do not
-// return.
-func noneHangs(places []*storePlace) error {
-	var errs []error
-	for _, n := range places {
-		n.mu.Lock()
-		if n.faults.drive.Hang && !n.down && n.failure == nil {
-			errs = append(errs, fmt.Errorf("the disk of store %d hangs; kill the store, or make its disk good first", n.id))
-		}
-		n.mu.Unlock()
-	}
-	return errors.Join(errs...)
 }
 
 // ended notes why no store runs here.
@@ -94,18 +66,18 @@ func (n *storePlace) ended(why fault.Verb) {
 }
 
 // killStores cuts the power of stores, at once or as f.Kill.Sync says.
-func (c *Cluster) killStores(ctx context.Context, places []*storePlace, f fault.Fault) error {
-	if len(places) < len(c.nodes) {
-		if err := allRun(places); err != nil {
+func (c *Cluster) killStores(ctx context.Context, which places, f fault.Fault) error {
+	if len(which) < len(c.nodes) {
+		if err := which.allRun(); err != nil {
 			return err
 		}
-	} else if !slices.ContainsFunc(places, (*storePlace).running) {
+	} else if !slices.ContainsFunc(which, (*storePlace).running) {
 		return errors.New("no store runs")
 	}
 	if f.Kill.Sync == 0 {
-		return c.bury(c.cutPower(places, f.Kill.Keep, c.newRand(), false))
+		return c.bury(c.cutPower(which, f.Kill.Keep, c.newRand(), false))
 	}
-	return c.killAtSync(ctx, places, f.Kill, func() error { return nil })
+	return c.killAtSync(ctx, which, f.Kill, func() error { return nil })
 }
 
 // killSyncWait is how long a kill waits for the sync in whose middle it should happen.
@@ -114,14 +86,14 @@ const killSyncWait = 2 * time.Second
 // killAtSync cuts the power of stores in the middle of a sync: the p.Sync-th of all that they make, and their journal
 // if they are the whole process, since meanwhile began. If there are fewer within killSyncWait after meanwhile, it does
 // so at the end of that. If meanwhile fails by itself, or the caller gives up, no store is killed.
-func (c *Cluster) killAtSync(ctx context.Context, places []*storePlace, p fault.Power, meanwhile func() error) error {
+func (c *Cluster) killAtSync(ctx context.Context, which places, p fault.Power, meanwhile func() error) error {
 	random := c.newRand()
 	var disks []*disk.FS
-	for _, n := range places {
+	for _, n := range which {
 		disks = append(disks, n.FS())
 	}
-	if c.journalFS != nil && len(places) == len(c.nodes) {
-		disks = append(disks, c.journalFS)
+	if c.journal.fs != nil && len(which) == len(c.nodes) {
+		disks = append(disks, c.journal.fs)
 	}
 	left := make(chan wreckage, 1)
 	var begun atomic.Int64
@@ -129,7 +101,7 @@ func (c *Cluster) killAtSync(ctx context.Context, places []*storePlace, p fault.
 	for _, fs := range disks {
 		fs.Hook(disk.BeforeSync, func(int64) {
 			if begun.Add(1) == int64(p.Sync) && done.CompareAndSwap(false, true) {
-				left <- c.cutPower(places, p.Keep, random, true)
+				left <- c.cutPower(which, p.Keep, random, true)
 			}
 		})
 	}
@@ -156,32 +128,32 @@ func (c *Cluster) killAtSync(ctx context.Context, places []*storePlace, p fault.
 	case err != nil:
 		return err
 	}
-	return c.bury(c.cutPower(places, p.Keep, random, false))
+	return c.bury(c.cutPower(which, p.Keep, random, false))
 }
 
 // wreckage is what a kill leaves.
 type wreckage struct {
-	places  []*storePlace
+	places  places
 	disks   []*disk.FS // of the places, by their order
 	journal *disk.FS   // nil unless the whole process was killed, and had a journal
 }
 
 // cutPower kills stores at this instant, which may be in the middle of a sync. It waits for nothing.
-func (c *Cluster) cutPower(places []*storePlace, keep fault.Portion, random *rand.Rand, inSync bool) wreckage {
+func (c *Cluster) cutPower(which places, keep fault.Portion, random *rand.Rand, inSync bool) wreckage {
 	c.anyFailed.Store(true) // without wal_sync always, a kill tears data
 	if f := c.hooks.Killed; f != nil {
-		f(stores(places), inSync)
+		f(which.ids(), inSync)
 	}
-	left := wreckage{places: places}
+	left := wreckage{places: which}
 	percent := int(keep*100 + 0.5)
-	for _, n := range places {
+	for _, n := range which {
 		n.mu.Lock()
 		n.turnAway()
 		left.disks = append(left.disks, n.fs)
 		n.mu.Unlock()
 	}
-	if len(places) == len(c.nodes) && c.journalFS != nil {
-		left.journal, left.disks = disk.CrashTogether(percent, random, c.journalFS, left.disks...)
+	if len(which) == len(c.nodes) && c.journal.fs != nil {
+		left.journal, left.disks = disk.CrashTogether(percent, random, c.journal.fs, left.disks...)
 		return left
 	}
 	for i, fs := range left.disks {
@@ -192,28 +164,25 @@ func (c *Cluster) cutPower(places []*storePlace, keep fault.Portion, random *ran
 
 // bury ends the goroutines of killed stores and gives their places the disks that they left.
 func (c *Cluster) bury(left wreckage) error {
-	errs := []error{onAll(left.places, (*storePlace).stop)}
+	errs := []error{left.places.onAll((*storePlace).stop)}
 	for i, n := range left.places {
 		errs = append(errs, left.disks[i].Lose())
 		n.Move(left.disks[i], n.dir)
 		n.ended(fault.Kill)
 	}
 	if left.journal != nil {
-		if j := c.journal.Swap(nil); j != nil {
-			errs = append(errs, j.Close())
-		}
-		c.journalFS, c.dead = left.journal, true
+		errs = append(errs, c.journal.die(left.journal))
 	}
 	return errors.Join(errs...)
 }
 
 // startStores starts stores again, side by side, since each waits for its disk: what a store that runs has begun ends
 // first, cleanly. With f.Kill.Sync it kills them in the middle of a sync of the start, or of what follows.
-func (c *Cluster) startStores(ctx context.Context, places []*storePlace, f fault.Fault) error {
-	if err := noneHangs(places); err != nil {
+func (c *Cluster) startStores(ctx context.Context, which places, f fault.Fault) error {
+	if err := which.noneHangs(); err != nil {
 		return err
 	}
-	stopped := onAll(places, func(n *storePlace) error {
+	stopped := which.onAll(func(n *storePlace) error {
 		ran := n.running()
 		err := n.stop()
 		if !ran { // a store that has failed may still be closing
@@ -226,22 +195,19 @@ func (c *Cluster) startStores(ctx context.Context, places []*storePlace, f fault
 		}
 		return err
 	})
-	start := func() error { return c.openStores(places) }
+	start := func() error { return c.openStores(which) }
 	if f.Kill.Sync == 0 {
 		return errors.Join(stopped, start())
 	}
-	return errors.Join(stopped, c.killAtSync(ctx, places, f.Kill, start))
+	return errors.Join(stopped, c.killAtSync(ctx, which, f.Kill, start))
 }
 
 // openStores opens stores that do not run, and the journal first if the process was killed.
-func (c *Cluster) openStores(places []*storePlace) error {
-	if c.dead {
-		if err := c.openJournal(); err != nil {
-			return fmt.Errorf("the process starts again: %w", err)
-		}
-		c.dead = false
+func (c *Cluster) openStores(which places) error {
+	if err := c.journal.revive(c.nodes); err != nil {
+		return err
 	}
-	return onAll(places, func(n *storePlace) error {
+	return which.onAll(func(n *storePlace) error {
 		err := n.restart()
 		if err != nil {
 			n.mu.Lock()
@@ -253,23 +219,4 @@ func (c *Cluster) openStores(places []*storePlace) error {
 		}
 		return err
 	})
-}
-
-// onAll calls f with all places side by side, and returns their errors.
-func onAll(places []*storePlace, f func(*storePlace) error) error {
-	errs := make([]error, len(places))
-	var wg sync.WaitGroup
-	for i, n := range places {
-		wg.Go(func() { errs[i] = f(n) })
-	}
-	wg.Wait()
-	return errors.Join(errs...)
-}
-
-// stores returns the numbers of the stores of places.
-func stores(places []*storePlace) (ids []topology.StoreID) {
-	for _, n := range places {
-		ids = append(ids, n.id)
-	}
-	return ids
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"net"
 	"slices"
 	"sync"
@@ -29,30 +28,9 @@ func (c *Cluster) startProxy(ln net.Listener) {
 	c.serve(proxy, c.proxyPipe, ln)
 }
 
-// replica returns the replica of a region on a store, nil if there is none.
-func (c *Cluster) replica(id topology.StoreID, r topology.RegionID) *region.Replica {
-	if i := int(id) - 1; i >= 0 && i < len(c.nodes) {
-		if s := c.nodes[i].store.Load(); s != nil {
-			return s.Replica(r)
-		}
-	}
-	return nil
-}
-
-// running yields the stores that run.
-func (c *Cluster) running() iter.Seq[*store.Store] {
-	return func(yield func(*store.Store) bool) {
-		for _, n := range c.nodes {
-			if s := n.store.Load(); s != nil && s.Failed() == nil && !yield(s) {
-				return
-			}
-		}
-	}
-}
-
 // replicated asks the store that leads a region how many others have applied an entry. It is 0 if none leads.
 func (c *Cluster) replicated(ctx context.Context, r topology.RegionID, index uint64) int {
-	if n := c.leaderOf(r); n != nil {
+	if n := c.nodes.leaderOf(r); n != nil {
 		if s := n.store.Load(); s != nil {
 			return s.Replicated(ctx, r, index)
 		}
@@ -64,7 +42,7 @@ func (c *Cluster) replicated(ctx context.Context, r topology.RegionID, index uin
 // error is region.ErrNone only if no store that runs knows the region.
 func (c *Cluster) compare(ctx context.Context, r topology.RegionID) (region.Comparison, error) {
 	failure := errNoStore
-	for s := range c.running() {
+	for s := range c.nodes.running() {
 		got, err := s.Compare(ctx, r)
 		if err == nil {
 			return got, nil
@@ -88,7 +66,7 @@ func (c *Cluster) setActiveExpire(on bool) {
 // settle settles all stores that run: first every replica applies what its leader has, then each store writes its
 // memtables and ends its compactions.
 func (c *Cluster) settle(ctx context.Context) error {
-	running := slices.Collect(c.running())
+	running := slices.Collect(c.nodes.running())
 	for _, step := range []func(*store.Store, context.Context) error{
 		(*store.Store).AwaitReplicas, (*store.Store).Settle,
 	} {

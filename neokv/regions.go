@@ -59,7 +59,7 @@ func (c *Cluster) atLeader(ctx context.Context, id topology.RegionID,
 	defer cancel()
 	var last error
 	for {
-		if n := c.leaderOf(id); n != nil {
+		if n := c.nodes.leaderOf(id); n != nil {
 			if s := n.store.Load(); s != nil {
 				if last = f(ctx, s); !errors.Is(last, store.ErrAgain) {
 					c.regions() // they are known from here on, also when these stores are down

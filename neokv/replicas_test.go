@@ -171,7 +171,7 @@ func TestClientsReadReplicas(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 1<<32))
 			l := startRide(client, 8, seed)
 			read := func() (n uint64) {
-				for s := range c.running() {
+				for s := range c.nodes.running() {
 					for _, r := range s.Replicas() {
 						n += r.Counters().FollowerReads.Load()
 					}
@@ -198,7 +198,7 @@ func TestClientsReadReplicas(t *testing.T) {
 				goesOn("a restart")
 			}
 			for r := 1; r <= c.Shape().Regions; r++ {
-				leader := c.leaderOf(topology.RegionID(r))
+				leader := c.nodes.leaderOf(topology.RegionID(r))
 				if leader == nil {
 					continue
 				}

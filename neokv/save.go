@@ -131,7 +131,7 @@ func (c *Cluster) save() (wait func(context.Context) error, err error) {
 	case c.folder.temporary:
 		return nil, errors.New("the data folder is temporary" + instead)
 	}
-	for s := range c.running() {
+	for s := range c.nodes.running() {
 		if why := s.Full(); why != "" {
 			return nil, fmt.Errorf("store %d: %s", s.ID(), why)
 		}

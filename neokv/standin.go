@@ -16,9 +16,9 @@ import (
 // rueidis does not try a write again if it cannot connect.
 
 // newStandIn returns a server that stands in for a store.
-func (c *Cluster) newStandIn(id topology.StoreID) *server.Server {
+func (c *Cluster) newStandIn(n *storePlace) *server.Server {
 	return server.New(server.Options{
-		Node: &standInPort{proxyPort{c}}, Self: id, StandIn: true, Settings: c.settings, ClientMemory: c.shared.memory,
+		Node: &standInPort{proxyPort{c}}, Self: n.id, StandIn: true, Settings: c.settings, ClientMemory: c.shared.memory,
 		Sockets: &c.shared.sockets, Exposed: c.exposed(), Announce: c.announce, Version: Version,
 		Mistakes: c.hooks.Mistakes.Server,
 	})

@@ -78,11 +78,11 @@ func (c *Cluster) Status() ClusterStatus {
 	}
 	for _, r := range c.regions() {
 		region := RegionStatus{
-			Region: int(r.ID), Slots: r.Slots.String(), Version: r.Version, Pinned: c.pinned(r.ID), Replicas: []ReplicaStatus{},
+			Region: int(r.ID), Slots: r.Slots.String(), Version: r.Version, Pinned: c.pins.has(r.ID), Replicas: []ReplicaStatus{},
 		}
 		applied := uint64(0)
-		if leader := c.leaderOf(r.ID); leader != nil {
-			if replica := c.replica(leader.id, r.ID); replica != nil {
+		if leader := c.nodes.leaderOf(r.ID); leader != nil {
+			if replica := c.nodes.replica(leader.id, r.ID); replica != nil {
 				_, region.Term, _ = replica.Leading()
 				region.Change = changeText(replica.Bounds().Change)
 				region.Leader, applied = int(leader.id), replica.Applied()
@@ -103,7 +103,7 @@ func (c *Cluster) Status() ClusterStatus {
 
 // impaired is ClusterStatus.Impaired.
 func (c *Cluster) impaired() (all []string) {
-	if j := c.journal.Load(); j != nil {
+	if j := c.journal.now.Load(); j != nil {
 		if err := j.Broken(); err != nil {
 			all = append(all, aloneText(err))
 		}
@@ -118,31 +118,6 @@ func (c *Cluster) impaired() (all []string) {
 		}
 	}
 	return all
-}
-
-// journalState is the line journal of INFO.
-func (c *Cluster) journalState() string {
-	j := c.journal.Load()
-	if j == nil {
-		return "none"
-	}
-	if err := j.Broken(); err != nil {
-		return "broken: " + oneLine(err)
-	}
-	return "shared"
-}
-
-// journalChanged tells that the journal is broken, and why, or that it is mended.
-func (c *Cluster) journalChanged(err error) {
-	if err != nil {
-		c.event(EventImpaired, "%s", aloneText(err))
-		return
-	}
-	c.event(EventImpaired, "the journal is mended: the stores share their syncs again")
-}
-
-func aloneText(err error) string {
-	return fmt.Sprintf("the journal that the stores share is broken, so each store syncs its own log: %s", oneLine(err))
 }
 
 // WaitHealthy returns when every store runs, every region is served, and all replicas have applied what their leaders
@@ -202,7 +177,7 @@ func (c *Cluster) ailing() string {
 // replicaStatus returns the state of a replica whose leader has applied so much.
 func (c *Cluster) replicaStatus(on topology.StoreID, id topology.RegionID, leaderApplied uint64) ReplicaStatus {
 	out := ReplicaStatus{Store: int(on)}
-	if r := c.replica(on, id); r != nil && r.Running() {
+	if r := c.nodes.replica(on, id); r != nil && r.Running() {
 		out.Running, out.Applied = true, r.Applied()
 		if leaderApplied > out.Applied {
 			out.Lag = leaderApplied - out.Applied
