@@ -155,7 +155,7 @@ func (x *backupFolder) fill(ctx context.Context) (b Backup, err error) {
 	}
 	defer func() { err = errors.Join(err, removeAll(vfs.Default, links)) }()
 	var files [][]disk.Caught
-	err = c.change(ctx, func() (err error) {
+	err = c.power.change(ctx, func() (err error) {
 		if c.journal.dead {
 			return errDead
 		}

@@ -78,7 +78,7 @@ func (c *Cluster) waitServing(ctx context.Context) error {
 		}
 		if time.Since(moved) > 500*time.Millisecond {
 			moved = time.Now()
-			c.balanceLeaders()
+			c.leaders.balance()
 		}
 		select {
 		case <-ctx.Done():
@@ -147,7 +147,7 @@ func (c *Cluster) shutdown() error {
 	for _, n := range c.nodes {
 		n.release()
 	}
-	c.changing <- struct{}{} // a change that is under way ends first; no other one begins
+	c.power.changing <- struct{}{} // a change that is under way ends first; no other one begins
 	// Clients go first, those of all stores at once: what a client still waits for needs the other stores.
 	var clients sync.WaitGroup
 	if proxy := c.proxy.Load(); proxy != nil {

@@ -28,7 +28,7 @@ import (
 func changeRegions(t *testing.T, c *Cluster, n int, random *rand.Rand, allLead bool, after func(outcome string)) {
 	t.Helper()
 	for range n {
-		regions := c.regions()
+		regions := c.regions.all()
 		f := fault.Fault{Verb: fault.Split}
 		if len(regions) > 2 && random.IntN(14) < len(regions) {
 			f.Verb = fault.Merge

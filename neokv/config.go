@@ -44,8 +44,8 @@ func open(config Config, hooks *seam.Hooks) (_ *Cluster, err error) {
 		wrong = append(wrong, fmt.Errorf("folder %s: a cluster in memory has none", config.Dir))
 	}
 	c := &Cluster{
-		core:     core{config: config, hooks: hooks, rand: rand.New(rand.NewPCG(config.Seed, 1)), closing: make(chan struct{})},
-		changing: make(chan struct{}, 1), migrating: make(chan struct{}, 1),
+		core:      core{config: config, hooks: hooks, rand: rand.New(rand.NewPCG(config.Seed, 1)), closing: make(chan struct{})},
+		migrating: make(chan struct{}, 1),
 	}
 	c.notices = notices{core: &c.core, unknown: make(map[string]bool), kept: make(map[string]bool)}
 	if config.From != nil {
@@ -98,6 +98,10 @@ func open(config Config, hooks *seam.Hooks) (_ *Cluster, err error) {
 	c.boots, c.journal = boots{core: &c.core}, journal{core: &c.core, boots: &c.boots}
 	c.nodes = makePlaces(&placeParts{core: &c.core, notices: &c.notices, shared: &c.shared, boots: &c.boots,
 		journal: &c.journal, pins: &c.pins, newServer: c.newServer, newStandIn: c.newStandIn})
+	c.regions = regions{core: &c.core, nodes: c.nodes}
+	c.leaders = leaders{core: &c.core, pins: &c.pins, nodes: c.nodes, regions: &c.regions}
+	c.changes = changes{core: &c.core, nodes: c.nodes, regions: &c.regions}
+	c.power = power{core: &c.core, journal: &c.journal, nodes: c.nodes, changing: make(chan struct{}, 1)}
 	return c, nil
 }
 

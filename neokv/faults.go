@@ -13,7 +13,6 @@ import (
 	"neokv.dev/neokv/fault"
 	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/server"
-	"neokv.dev/neokv/internal/topology"
 )
 
 // Inject carries out a fault: it kills a store, cuts a link, moves a leader. It returns when that has happened. A fault
@@ -31,7 +30,7 @@ func (c *Cluster) Inject(ctx context.Context, f fault.Fault) (outcome string, er
 		return "", err
 	}
 	c.event(EventFault, "%s: begins", f)
-	if outcome, err = actions()[f.Verb].do(c, ctx, f); err != nil {
+	if outcome, err = c.verbs()[f.Verb].do(ctx, f); err != nil {
 		err = fmt.Errorf("%s: %w", f, err)
 		c.event(EventFault, "%v", err)
 		return "", err
@@ -40,50 +39,49 @@ func (c *Cluster) Inject(ctx context.Context, f fault.Fault) (outcome string, er
 	return outcome, nil
 }
 
-// action carries out the faults of one verb.
-type action func(c *Cluster, ctx context.Context, f fault.Fault) (outcome string, err error)
-
-// actionRow is what the cluster knows of a verb; package fault knows the rest of it.
-type actionRow struct {
-	do  action
-	now func(c *Cluster) []fault.Fault // returns what is in force of it, ended ones too; nil where nothing lasts
+// verb is what the cluster knows of a verb; package fault knows the rest of it.
+type verb struct {
+	do  func(context.Context, fault.Fault) (outcome string, err error)
+	now func() []fault.Fault // returns what is in force of it, ended ones too; nil where nothing lasts
 }
 
-// actions returns the row of each verb.
-func actions() map[fault.Verb]actionRow {
-	return map[fault.Verb]actionRow{
-		fault.Stop:      {inTurn((*Cluster).stopStores), processes(fault.Stop)},
-		fault.Kill:      {inTurn((*Cluster).killStores), processes(fault.Kill)},
-		fault.Restart:   {inTurn((*Cluster).startStores), nil},
-		fault.Pause:     {inTurn((*Cluster).pauseStores), processes(fault.Pause)},
-		fault.Resume:    {onEach(func(n *storePlace, _ fault.Fault) { n.resume() }), nil},
-		fault.Transfer:  {(*Cluster).transfer, nil},
-		fault.StepDown:  {(*Cluster).transfer, nil},
-		fault.Partition: {(*Cluster).setLinks, func(c *Cluster) []fault.Fault { return c.badLinks(fault.Partition) }},
-		fault.Mend:      {(*Cluster).setLinks, nil},
-		fault.Link:      {(*Cluster).setLinks, func(c *Cluster) []fault.Fault { return c.badLinks(fault.Link) }},
-		fault.Network:   {(*Cluster).setMatrix, (*Cluster).badMatrix},
-		fault.Disk:      {onEach((*storePlace).setDrive), ofEach((*storePlace).badDrive)},
-		fault.Clock:     {onEach((*storePlace).setClock), ofEach((*storePlace).badClock)},
-		fault.Clients:   {onEach((*storePlace).setClient), ofEach((*storePlace).badClient)},
-		fault.Split:     {(*Cluster).split, nil},
-		fault.Merge:     {(*Cluster).merge, nil},
-		fault.Fail:      {(*Cluster).refuse, (*Cluster).refusals},
-		fault.Migrate:   {(*Cluster).migrate, nil},
-		fault.Heal:      {(*Cluster).heal, nil},
+// verbs returns the row of each verb.
+func (c *Cluster) verbs() map[fault.Verb]verb {
+	return map[fault.Verb]verb{
+		fault.Stop:      {c.inTurn(c.power.stopStores), c.processes(fault.Stop)},
+		fault.Kill:      {c.inTurn(c.power.killStores), c.processes(fault.Kill)},
+		fault.Restart:   {c.inTurn(c.power.startStores), nil},
+		fault.Pause:     {c.inTurn(c.power.pauseStores), c.processes(fault.Pause)},
+		fault.Resume:    {c.onEach(func(n *storePlace, _ fault.Fault) { n.resume() }), nil},
+		fault.Transfer:  {c.leaders.transfer, nil},
+		fault.StepDown:  {c.leaders.transfer, nil},
+		fault.Partition: {c.setLinks, func() []fault.Fault { return c.badLinks(fault.Partition) }},
+		fault.Mend:      {c.setLinks, nil},
+		fault.Link:      {c.setLinks, func() []fault.Fault { return c.badLinks(fault.Link) }},
+		fault.Network:   {c.setMatrix, c.badMatrix},
+		fault.Disk:      {c.onEach((*storePlace).setDrive), c.ofEach((*storePlace).badDrive)},
+		fault.Clock:     {c.onEach((*storePlace).setClock), c.ofEach((*storePlace).badClock)},
+		fault.Clients:   {c.onEach((*storePlace).setClient), c.ofEach((*storePlace).badClient)},
+		fault.Split:     {c.changes.split, nil},
+		fault.Merge:     {c.changes.merge, nil},
+		fault.Fail:      {c.refuse, c.refusals},
+		fault.Migrate:   {c.migrate, nil},
+		fault.Heal:      {c.heal, nil},
 	}
 }
 
-// inTurn makes an action of what starts or ends stores, or needs that no other caller does so meanwhile.
-func inTurn(do func(*Cluster, context.Context, places, fault.Fault) error) action {
-	return func(c *Cluster, ctx context.Context, f fault.Fault) (string, error) {
-		return "", c.change(ctx, func() error { return do(c, ctx, c.nodes.of(f.Stores), f) })
+// inTurn returns what carries out a fault that starts or ends stores, or during which no other caller may do so.
+func (c *Cluster) inTurn(
+	do func(context.Context, places, fault.Fault) error,
+) func(context.Context, fault.Fault) (string, error) {
+	return func(ctx context.Context, f fault.Fault) (string, error) {
+		return "", c.power.change(ctx, func() error { return do(ctx, c.nodes.of(f.Stores), f) })
 	}
 }
 
-// onEach makes an action of what a fault does to each of its stores.
-func onEach(do func(*storePlace, fault.Fault)) action {
-	return func(c *Cluster, _ context.Context, f fault.Fault) (string, error) {
+// onEach returns what does to each store of a fault what the fault says.
+func (c *Cluster) onEach(do func(*storePlace, fault.Fault)) func(context.Context, fault.Fault) (string, error) {
+	return func(_ context.Context, f fault.Fault) (string, error) {
 		for _, n := range c.nodes.of(f.Stores) {
 			do(n, f)
 		}
@@ -92,8 +90,8 @@ func onEach(do func(*storePlace, fault.Fault)) action {
 }
 
 // ofEach returns what lists the faults of each store. get returns that of one, without its number; the caller holds mu.
-func ofEach(get func(*storePlace) fault.Fault) func(*Cluster) []fault.Fault {
-	return func(c *Cluster) (all []fault.Fault) {
+func (c *Cluster) ofEach(get func(*storePlace) fault.Fault) func() []fault.Fault {
+	return func() (all []fault.Fault) {
 		for _, n := range c.nodes {
 			n.mu.Lock()
 			f := get(n)
@@ -106,8 +104,8 @@ func ofEach(get func(*storePlace) fault.Fault) func(*Cluster) []fault.Fault {
 }
 
 // processes returns what lists the stores that a verb has stopped. Those that have failed since are none of them.
-func processes(v fault.Verb) func(*Cluster) []fault.Fault {
-	return ofEach(func(n *storePlace) fault.Fault {
+func (c *Cluster) processes(v fault.Verb) func() []fault.Fault {
+	return c.ofEach(func(n *storePlace) fault.Fault {
 		if n.faults.process != v || n.failure != nil && v != fault.Pause {
 			return fault.Fault{}
 		}
@@ -134,10 +132,10 @@ type storeFaults struct {
 // Faults returns the faults that are in force, by verb. Each ends with its End, all with Heal. A store that has failed
 // is none: Status says why it has.
 func (c *Cluster) Faults() (all []fault.Fault) {
-	rows := actions()
+	rows := c.verbs()
 	for _, v := range fault.Verbs() {
 		if now := rows[v].now; now != nil {
-			all = append(all, now(c)...)
+			all = append(all, now()...)
 		}
 	}
 	return slices.DeleteFunc(all, fault.Fault.Ended)
@@ -151,12 +149,12 @@ func (c *Cluster) heal(ctx context.Context, f fault.Fault) (string, error) {
 		if bad.Verb == fault.Stop || bad.Verb == fault.Kill {
 			continue // below, together with those that have failed
 		}
-		if _, err := actions()[bad.End().Verb].do(c, ctx, bad.End()); err != nil {
+		if _, err := c.verbs()[bad.End().Verb].do(ctx, bad.End()); err != nil {
 			return "", err
 		}
 	}
-	if err := c.change(ctx, func() error {
-		return c.startStores(ctx, slices.DeleteFunc(c.nodes.of(nil), (*storePlace).running), f)
+	if err := c.power.change(ctx, func() error {
+		return c.power.startStores(ctx, slices.DeleteFunc(c.nodes.of(nil), (*storePlace).running), f)
 	}); err != nil {
 		return "", err
 	}
@@ -228,97 +226,6 @@ func (c *Cluster) badMatrix() []fault.Fault {
 	c.faults.mu.Lock()
 	defer c.faults.mu.Unlock()
 	return []fault.Fault{{Verb: fault.Network, Matrix: c.faults.matrix}}
-}
-
-// transferWait is how long a transfer may take before it is called off.
-const transferWait = 5 * time.Second
-
-// transferAgain is how long a leader has for one attempt.
-const transferAgain = 100 * time.Millisecond
-
-// pins are the regions whose leaders were moved on purpose. Such a region stays with the leader that it has, until
-// heal.
-type pins struct{ regions sync.Map } // of RegionIDs
-
-func (p *pins) has(id topology.RegionID) bool {
-	_, pinned := p.regions.Load(id)
-	return pinned
-}
-
-// transfer moves the leadership of a region to a store, or to any other one if that is 0, and pins the region there.
-func (c *Cluster) transfer(ctx context.Context, f fault.Fault) (outcome string, err error) {
-	id := topology.RegionID(f.Region)
-	at, err := c.lead(ctx, id, topology.StoreID(f.To))
-	if err != nil {
-		return "", err
-	}
-	c.pins.regions.Store(id, true) // nobody has moved it on: a leader hands over only after raft.leader_return
-	return fmt.Sprintf("store %d leads region %d", at, id), nil
-}
-
-// lead moves the leadership of a region to a store, or to any other one if that is 0, and returns which one leads it
-// now. Raft may ignore a request or, while a sync lasts, not take it, and the leader may change. So lead asks again.
-func (c *Cluster) lead(ctx context.Context, id topology.RegionID, to topology.StoreID) (topology.StoreID, error) {
-	if err := c.checkRegion(id); err != nil {
-		return 0, err
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, transferWait,
-		fmt.Errorf("the leader has not moved in %s", transferWait))
-	defer cancel()
-	var first *storePlace
-	var refusal error // why Raft has not taken the last request, nil if it has
-	for {
-		from := c.nodes.leaderOf(id)
-		if first == nil {
-			first = from
-		}
-		if from != nil {
-			if from.id == to || to == 0 && from != first {
-				return from.id, nil
-			}
-			next, err := c.successor(id, from, to)
-			if err != nil {
-				return 0, err
-			}
-			if s := from.store.Load(); s != nil {
-				refusal = s.Transfer(id, next)
-			}
-		}
-		for end := time.Now().Add(transferAgain); time.Now().Before(end) && c.nodes.leaderOf(id) == from; {
-			if err := c.moment(ctx); err != nil && ctx.Err() != nil && refusal != nil {
-				return 0, fmt.Errorf("%w: %w", err, refusal)
-			} else if err != nil {
-				return 0, err
-			}
-		}
-	}
-}
-
-// successor returns the store that a region's leader should hand over to: to or, if that is 0, the one whose replica
-// has applied most. The error says what the cluster lacks for that.
-func (c *Cluster) successor(id topology.RegionID, from *storePlace, to topology.StoreID) (topology.StoreID, error) {
-	if to == 0 {
-		most := uint64(0)
-		for _, n := range c.nodes {
-			if r := c.nodes.replica(n.id, id); n != from && n.running() && r != nil && (to == 0 || r.Applied() > most) {
-				to, most = n.id, r.Applied()
-			}
-		}
-		if to == 0 {
-			return 0, errors.New("no other store that runs has a replica of the region")
-		}
-		return to, nil
-	}
-	if !c.nodes[to-1].running() {
-		return 0, fmt.Errorf("store %d does not run", to)
-	}
-	if r := c.nodes.replica(from.id, id); r != nil { // nil if the leader has just stopped
-		desc, _ := r.Region()
-		if _, ok := desc.PeerOn(to); !ok {
-			return 0, fmt.Errorf("region %d has no replica on store %d", id, to)
-		}
-	}
-	return to, nil
 }
 
 // setDrive makes the store's disk bad, or good.
@@ -420,24 +327,6 @@ func (c *Cluster) refusals() (all []fault.Fault) {
 		n.mu.Unlock()
 	}
 	return all
-}
-
-// pauseStores holds all that leaves stores or reaches them: messages, commands, replies, syncs. Their timers go on.
-func (c *Cluster) pauseStores(_ context.Context, which places, _ fault.Fault) error {
-	if err := which.allRun(); err != nil {
-		return err
-	}
-	for _, n := range which {
-		n.mu.Lock()
-		if n.faults.process == "" && !n.leaving && n.server != nil { // a store that fails at this moment has none
-			n.faults.process = fault.Pause
-			c.network.Pause(n.id)
-			n.server.Pause()
-			n.driveChanged()
-		}
-		n.mu.Unlock()
-	}
-	return nil
 }
 
 // resume lets a paused store go on.

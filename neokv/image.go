@@ -126,7 +126,7 @@ func (c *Cluster) Snapshot(ctx context.Context) (image *Image, err error) {
 	case c.hooks.JournalBytes != nil:
 		return nil, errors.New("snapshot: the stores share a journal")
 	}
-	err = c.change(ctx, func() error {
+	err = c.power.change(ctx, func() error {
 		errs := make([]error, len(c.nodes))
 		var wg sync.WaitGroup
 		for i, n := range c.nodes {

@@ -35,7 +35,7 @@ var factOf = map[string]func(asked) any{
 	storeNState: func(asked) any { return nil }, // section prints a line per store
 	"stores":    func(a asked) any { return a.c.settings.Cluster.Stores },
 	"replicas":  func(a asked) any { return a.c.settings.Cluster.Replicas },
-	"regions":   func(a asked) any { return len(a.c.regions()) },
+	"regions":   func(a asked) any { return len(a.c.regions.all()) },
 	"in_memory": func(a asked) any {
 		if a.c.config.InMemory {
 			return 1

@@ -103,7 +103,7 @@ func (c *Cluster) migrate(ctx context.Context, f fault.Fault) (outcome string, e
 		return "", err
 	}
 	if err = c.begin(ctx, &w); err == nil {
-		err = c.change(ctx, func() error { // so that Close waits for it
+		err = c.power.change(ctx, func() error { // so that Close waits for it
 			c.wg.Go(func() { c.seeThrough(w) })
 			return nil
 		})
@@ -118,7 +118,7 @@ func (c *Cluster) migrate(ctx context.Context, f fault.Fault) (outcome string, e
 
 // mayMigrate returns an error unless From leads the window's slots, and To can.
 func (c *Cluster) mayMigrate(w *route.Window) error {
-	for _, r := range c.regions() {
+	for _, r := range c.regions.all() {
 		if !r.Slots.Overlaps(w.Slots) {
 			continue
 		}
@@ -152,13 +152,13 @@ func (c *Cluster) carve(ctx context.Context, slots topology.SlotRange, by topolo
 		all = nil
 		var wide *topology.Region
 		known := 0
-		for _, r := range c.regions() {
+		for _, r := range c.regions.all() {
 			switch {
 			case !r.Slots.Overlaps(slots):
 			case r.Slots.First < slots.First || r.Slots.Last > slots.Last:
 				wide = &r
 			default:
-				if _, err := c.lead(ctx, r.ID, by); err != nil {
+				if _, err := c.leaders.lead(ctx, r.ID, by); err != nil {
 					return nil, fmt.Errorf("store %d does not lead region %d: %w", by, r.ID, err)
 				}
 				x := c.nodes.replica(by, r.ID)
@@ -184,7 +184,7 @@ func (c *Cluster) carve(ctx context.Context, slots topology.SlotRange, by topolo
 		if wide.Slots.First == at || !wide.Slots.Contains(at) {
 			at = slots.Last + 1
 		}
-		if err := c.atLeader(ctx, wide.ID, func(ctx context.Context, s *store.Store) error {
+		if err := c.changes.atLeader(ctx, wide.ID, func(ctx context.Context, s *store.Store) error {
 			if s.ID() != by {
 				return fmt.Errorf("store %d leads region %d by now, not store %d", s.ID(), wide.ID, by)
 			}
@@ -280,7 +280,7 @@ func (c *Cluster) seeThrough(w route.Window) {
 		if leader := c.nodes.leaderOf(w.Regions[i].ID); leader == nil || leader.id != w.From {
 			err = fmt.Errorf("store %d does not lead region %d any more", w.From, w.Regions[i].ID)
 		} else {
-			_, err = c.transfer(ctx, fault.Fault{Verb: fault.Transfer, Region: int(w.Regions[i].ID), To: int(w.To)})
+			_, err = c.leaders.transfer(ctx, fault.Fault{Verb: fault.Transfer, Region: int(w.Regions[i].ID), To: int(w.To)})
 		}
 	}
 	if errors.Is(err, ErrClosed) {

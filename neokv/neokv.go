@@ -74,6 +74,10 @@ type Cluster struct {
 	boots   boots
 	journal journal
 	nodes   places
+	regions regions
+	leaders leaders
+	changes changes
+	power   power
 
 	regionMu    sync.Mutex
 	lastRegions []topology.Region // see regions
@@ -86,7 +90,6 @@ type Cluster struct {
 	close       sync.Once
 	closeErr    error
 
-	changing chan struct{} // has one place: for the stop, kill or start that is under way
 	// migrating has one place: for the migration of slots that begins.
 	migrating chan struct{}
 

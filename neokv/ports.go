@@ -71,7 +71,7 @@ func (p *storePort) Settle(ctx context.Context) error {
 func (p *storePort) TakeOver(ctx context.Context) error {
 	var moves []fault.Fault
 	led := 0
-	for _, r := range p.c.regions() {
+	for _, r := range p.c.regions.all() {
 		if _, here := r.PeerOn(p.n.id); !here {
 			continue
 		}
@@ -87,7 +87,7 @@ func (p *storePort) TakeOver(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for i, move := range moves { // those that it leads, too: they are to stay
 		wg.Go(func() {
-			if _, err := p.c.transfer(ctx, move); err != nil {
+			if _, err := p.c.leaders.transfer(ctx, move); err != nil {
 				errs[i] = fmt.Errorf("region %d: %w", move.Region, err)
 			}
 		})

@@ -12,8 +12,7 @@ import (
 	"neokv.dev/neokv/internal/disk"
 )
 
-// This file stops, kills and starts stores while the cluster runs. One such change happens at a time: c.changing lets
-// the next one begin.
+// This file stops, kills and starts stores while the cluster runs. One such change happens at a time.
 //
 // A kill takes the writes that a store has not synced, of its log and of its data at the same instant. A store that is
 // killed alone leaves its part of the journal, which the other stores go on using. In memory a kill of all stores is
@@ -21,18 +20,27 @@ import (
 // the machine's disk the journal stays open. Nothing depends on that, since the logs have all bytes that the journal
 // has.
 
+// power stops, kills and starts stores.
+type power struct {
+	*core
+	journal *journal
+	nodes   places
+
+	changing chan struct{} // has one place: for the change that is under way
+}
+
 // change runs fn while no other change of this cluster runs.
-func (c *Cluster) change(ctx context.Context, fn func() error) error {
+func (p *power) change(ctx context.Context, fn func() error) error {
 	select {
-	case c.changing <- struct{}{}:
+	case p.changing <- struct{}{}:
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-c.closing:
+	case <-p.closing:
 		return ErrClosed
 	}
-	defer func() { <-c.changing }()
+	defer func() { <-p.changing }()
 	select {
-	case <-c.closing: // shutdown waits for the change that runs
+	case <-p.closing: // shutdown waits for the change that runs
 		return ErrClosed
 	default:
 	}
@@ -47,7 +55,7 @@ func (n *storePlace) running() bool {
 }
 
 // stopStores ends stores cleanly.
-func (c *Cluster) stopStores(_ context.Context, which places, _ fault.Fault) error {
+func (p *power) stopStores(_ context.Context, which places, _ fault.Fault) error {
 	if err := errors.Join(which.allRun(), which.noneHangs()); err != nil {
 		return err
 	}
@@ -66,8 +74,8 @@ func (n *storePlace) ended(why fault.Verb) {
 }
 
 // killStores cuts the power of stores, at once or as f.Kill.Sync says.
-func (c *Cluster) killStores(ctx context.Context, which places, f fault.Fault) error {
-	if len(which) < len(c.nodes) {
+func (p *power) killStores(ctx context.Context, which places, f fault.Fault) error {
+	if len(which) < len(p.nodes) {
 		if err := which.allRun(); err != nil {
 			return err
 		}
@@ -75,33 +83,33 @@ func (c *Cluster) killStores(ctx context.Context, which places, f fault.Fault) e
 		return errors.New("no store runs")
 	}
 	if f.Kill.Sync == 0 {
-		return c.bury(c.cutPower(which, f.Kill.Keep, c.newRand(), false))
+		return p.bury(p.cutPower(which, f.Kill.Keep, p.newRand(), false))
 	}
-	return c.killAtSync(ctx, which, f.Kill, func() error { return nil })
+	return p.killAtSync(ctx, which, f.Kill, func() error { return nil })
 }
 
 // killSyncWait is how long a kill waits for the sync in whose middle it should happen.
 const killSyncWait = 2 * time.Second
 
-// killAtSync cuts the power of stores in the middle of a sync: the p.Sync-th of all that they make, and their journal
+// killAtSync cuts the power of stores in the middle of a sync: the at.Sync-th of all that they make, and their journal
 // if they are the whole process, since meanwhile began. If there are fewer within killSyncWait after meanwhile, it does
 // so at the end of that. If meanwhile fails by itself, or the caller gives up, no store is killed.
-func (c *Cluster) killAtSync(ctx context.Context, which places, p fault.Power, meanwhile func() error) error {
-	random := c.newRand()
+func (p *power) killAtSync(ctx context.Context, which places, at fault.Power, meanwhile func() error) error {
+	random := p.newRand()
 	var disks []*disk.FS
 	for _, n := range which {
 		disks = append(disks, n.FS())
 	}
-	if c.journal.fs != nil && len(which) == len(c.nodes) {
-		disks = append(disks, c.journal.fs)
+	if p.journal.fs != nil && len(which) == len(p.nodes) {
+		disks = append(disks, p.journal.fs)
 	}
 	left := make(chan wreckage, 1)
 	var begun atomic.Int64
 	var done atomic.Bool
 	for _, fs := range disks {
 		fs.Hook(disk.BeforeSync, func(int64) {
-			if begun.Add(1) == int64(p.Sync) && done.CompareAndSwap(false, true) {
-				left <- c.cutPower(which, p.Keep, random, true)
+			if begun.Add(1) == int64(at.Sync) && done.CompareAndSwap(false, true) {
+				left <- p.cutPower(which, at.Keep, random, true)
 			}
 		})
 	}
@@ -111,11 +119,11 @@ func (c *Cluster) killAtSync(ctx context.Context, which places, p fault.Power, m
 		defer wait.Stop()
 		select {
 		case r := <-left:
-			return c.bury(r)
+			return p.bury(r)
 		case <-wait.C:
 		case <-ctx.Done():
 			err = context.Cause(ctx)
-		case <-c.closing:
+		case <-p.closing:
 			err = ErrClosed
 		}
 	}
@@ -124,11 +132,11 @@ func (c *Cluster) killAtSync(ctx context.Context, which places, p fault.Power, m
 	}
 	switch {
 	case !done.CompareAndSwap(false, true):
-		return c.bury(<-left)
+		return p.bury(<-left)
 	case err != nil:
 		return err
 	}
-	return c.bury(c.cutPower(which, p.Keep, random, false))
+	return p.bury(p.cutPower(which, at.Keep, random, false))
 }
 
 // wreckage is what a kill leaves.
@@ -139,9 +147,9 @@ type wreckage struct {
 }
 
 // cutPower kills stores at this instant, which may be in the middle of a sync. It waits for nothing.
-func (c *Cluster) cutPower(which places, keep fault.Portion, random *rand.Rand, inSync bool) wreckage {
-	c.anyFailed.Store(true) // without wal_sync always, a kill tears data
-	if f := c.hooks.Killed; f != nil {
+func (p *power) cutPower(which places, keep fault.Portion, random *rand.Rand, inSync bool) wreckage {
+	p.anyFailed.Store(true) // without wal_sync always, a kill tears data
+	if f := p.hooks.Killed; f != nil {
 		f(which.ids(), inSync)
 	}
 	left := wreckage{places: which}
@@ -152,8 +160,8 @@ func (c *Cluster) cutPower(which places, keep fault.Portion, random *rand.Rand, 
 		left.disks = append(left.disks, n.fs)
 		n.mu.Unlock()
 	}
-	if len(which) == len(c.nodes) && c.journal.fs != nil {
-		left.journal, left.disks = disk.CrashTogether(percent, random, c.journal.fs, left.disks...)
+	if len(which) == len(p.nodes) && p.journal.fs != nil {
+		left.journal, left.disks = disk.CrashTogether(percent, random, p.journal.fs, left.disks...)
 		return left
 	}
 	for i, fs := range left.disks {
@@ -163,7 +171,7 @@ func (c *Cluster) cutPower(which places, keep fault.Portion, random *rand.Rand, 
 }
 
 // bury ends the goroutines of killed stores and gives their places the disks that they left.
-func (c *Cluster) bury(left wreckage) error {
+func (p *power) bury(left wreckage) error {
 	errs := []error{left.places.onAll((*storePlace).stop)}
 	for i, n := range left.places {
 		errs = append(errs, left.disks[i].Lose())
@@ -171,14 +179,14 @@ func (c *Cluster) bury(left wreckage) error {
 		n.ended(fault.Kill)
 	}
 	if left.journal != nil {
-		errs = append(errs, c.journal.die(left.journal))
+		errs = append(errs, p.journal.die(left.journal))
 	}
 	return errors.Join(errs...)
 }
 
 // startStores starts stores again, side by side, since each waits for its disk: what a store that runs has begun ends
 // first, cleanly. With f.Kill.Sync it kills them in the middle of a sync of the start, or of what follows.
-func (c *Cluster) startStores(ctx context.Context, which places, f fault.Fault) error {
+func (p *power) startStores(ctx context.Context, which places, f fault.Fault) error {
 	if err := which.noneHangs(); err != nil {
 		return err
 	}
@@ -189,22 +197,22 @@ func (c *Cluster) startStores(ctx context.Context, which places, f fault.Fault) 
 			err = nil
 		}
 		if fs := n.FS(); fs.Failed() != nil { // after a failed sync, only what was synced before is known to be there
-			left := fs.Crash(0, c.newRand())
+			left := fs.Crash(0, p.newRand())
 			err = errors.Join(err, left.Lose())
 			n.Move(left, n.dir)
 		}
 		return err
 	})
-	start := func() error { return c.openStores(which) }
+	start := func() error { return p.openStores(which) }
 	if f.Kill.Sync == 0 {
 		return errors.Join(stopped, start())
 	}
-	return errors.Join(stopped, c.killAtSync(ctx, which, f.Kill, start))
+	return errors.Join(stopped, p.killAtSync(ctx, which, f.Kill, start))
 }
 
 // openStores opens stores that do not run, and the journal first if the process was killed.
-func (c *Cluster) openStores(which places) error {
-	if err := c.journal.revive(c.nodes); err != nil {
+func (p *power) openStores(which places) error {
+	if err := p.journal.revive(p.nodes); err != nil {
 		return err
 	}
 	return which.onAll(func(n *storePlace) error {
@@ -219,4 +227,22 @@ func (c *Cluster) openStores(which places) error {
 		}
 		return err
 	})
+}
+
+// pauseStores holds all that leaves stores or reaches them: messages, commands, replies, syncs. Their timers go on.
+func (p *power) pauseStores(_ context.Context, which places, _ fault.Fault) error {
+	if err := which.allRun(); err != nil {
+		return err
+	}
+	for _, n := range which {
+		n.mu.Lock()
+		if n.faults.process == "" && !n.leaving && n.server != nil { // a store that fails at this moment has none
+			n.faults.process = fault.Pause
+			p.network.Pause(n.id)
+			n.server.Pause()
+			n.driveChanged()
+		}
+		n.mu.Unlock()
+	}
+	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"neokv.dev/neokv/fault"
+	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -76,7 +77,7 @@ func (c *Cluster) Status() ClusterStatus {
 		s.Stores = append(s.Stores, StoreStatus{Store: int(n.id), Addr: n.addr(), ReplicaAddr: n.replicaAddr(), State: state,
 			Reason: reason, Rate: n.commandRate()})
 	}
-	for _, r := range c.regions() {
+	for _, r := range c.regions.all() {
 		region := RegionStatus{
 			Region: int(r.ID), Slots: r.Slots.String(), Version: r.Version, Pinned: c.pins.has(r.ID), Replicas: []ReplicaStatus{},
 		}
@@ -216,4 +217,21 @@ func (n *storePlace) state() (state, reason string) {
 		}
 	}
 	return StateOK, ""
+}
+
+// changeText says what part a region has in a change.
+func changeText(x keys.RegionChange) string {
+	switch x.Kind {
+	case keys.Splitting:
+		return "splits"
+	case keys.HasSplit:
+		return fmt.Sprintf("has split off region %d", x.Other)
+	case keys.Merging:
+		return fmt.Sprintf("takes region %d over", x.Other)
+	case keys.Merged:
+		return fmt.Sprintf("has taken region %d over", x.Other)
+	case keys.Leaving:
+		return fmt.Sprintf("goes to region %d", x.Other)
+	}
+	return ""
 }
