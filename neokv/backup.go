@@ -73,16 +73,21 @@ func (c *Cluster) Backup(ctx context.Context, dir string) (Backup, error) {
 	if ctx == nil {
 		return Backup{}, ErrNilContext
 	}
+	return c.backups.backup(ctx, dir)
+}
+
+// backup is Cluster.Backup.
+func (a *backups) backup(ctx context.Context, dir string) (Backup, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return Backup{}, fmt.Errorf("backup: %w", err)
 	}
-	if c.folder != nil {
-		if in, err := filepath.Rel(resolved(c.folder.dir), resolved(dir)); err == nil && filepath.IsLocal(in) {
-			return Backup{}, fmt.Errorf("backup: %s is in the data folder %s; want another place", dir, c.folder.dir)
+	if a.folder != nil {
+		if in, err := filepath.Rel(resolved(a.folder.dir), resolved(dir)); err == nil && filepath.IsLocal(in) {
+			return Backup{}, fmt.Errorf("backup: %s is in the data folder %s; want another place", dir, a.folder.dir)
 		}
 	}
-	return c.backupTo(ctx, vfs.Default, dir)
+	return a.backupTo(ctx, vfs.Default, dir)
 }
 
 // resolved is a path without symbolic links, as far as the path exists.
@@ -96,22 +101,22 @@ func resolved(path string) string {
 	return path
 }
 
-// backupTo is Backup onto another file system.
-func (c *Cluster) backupTo(ctx context.Context, to vfs.FS, dir string) (Backup, error) {
-	s, err := c.saves.begin(c, dir, false)
+// backupTo is backup onto another file system.
+func (a *backups) backupTo(ctx context.Context, to vfs.FS, dir string) (Backup, error) {
+	s, err := a.begin(dir, false)
 	if err != nil {
 		return Backup{}, err
 	}
-	return c.backup(ctx, s, to)
+	return a.make(ctx, s, to)
 }
 
-// backup makes the backup s, and ends it.
-func (c *Cluster) backup(ctx context.Context, s *saving, to vfs.FS) (b Backup, err error) {
+// make makes the backup s, and ends it.
+func (a *backups) make(ctx context.Context, s *saving, to vfs.FS) (b Backup, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})
 	go func() {
 		select {
-		case <-c.closing:
+		case <-a.closing:
 			cancel(ErrClosed)
 		case <-done:
 		}
@@ -122,15 +127,15 @@ func (c *Cluster) backup(ctx context.Context, s *saving, to vfs.FS) (b Backup, e
 		b.Took = time.Since(s.begun)
 		if err != nil {
 			b, err = Backup{}, fmt.Errorf("backup: %w", err)
-			c.event(EventCluster, "backup to %s: %v", s.dir, err)
+			a.event(EventCluster, "backup to %s: %v", s.dir, err)
 		} else {
-			c.event(EventCluster, "backup to %s: %s, %s of them copied, in %s; the stores waited %s", s.dir,
+			a.event(EventCluster, "backup to %s: %s, %s of them copied, in %s; the stores waited %s", s.dir,
 				settings.Bytes(b.Bytes).About(), settings.Bytes(b.Copied).About(), b.Took.Round(time.Millisecond),
 				b.Pause.Round(10*time.Microsecond))
 		}
-		c.saves.end(s, b, err)
+		a.end(s, b, err)
 	}()
-	x := &backupFolder{c: c, saving: s, fs: to, dir: s.dir, buf: make([]byte, copyBytes)}
+	x := &backupFolder{a: a, saving: s, fs: to, dir: s.dir, buf: make([]byte, copyBytes)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, x.remove())
@@ -147,20 +152,20 @@ func (c *Cluster) backup(ctx context.Context, s *saving, to vfs.FS) (b Backup, e
 
 // fill does steps 2 to 6.
 func (x *backupFolder) fill(ctx context.Context) (b Backup, err error) {
-	c := x.c
+	a := x.a
 	b.Dir, b.Swept, b.Down = x.dir, x.swept, []int{}
-	links, err := c.makeLinks()
+	links, err := a.makeLinks()
 	if err != nil {
 		return b, err
 	}
 	defer func() { err = errors.Join(err, removeAll(vfs.Default, links)) }()
 	var files [][]disk.Caught
-	err = c.power.change(ctx, func() (err error) {
-		if c.journal.dead {
+	err = a.power.change(ctx, func() (err error) {
+		if a.journal.dead {
 			return errDead
 		}
 		var folders []disk.CatchFolder
-		for _, n := range c.nodes {
+		for _, n := range a.nodes {
 			f := disk.CatchFolder{FS: n.FS(), At: store.Places(n.dir, n.walDir)}
 			if len(links) > 0 {
 				f.Links = filepath.Join(links[0], n.id.RaftAddress())
@@ -172,7 +177,7 @@ func (x *backupFolder) fill(ctx context.Context) (b Backup, err error) {
 			}
 		}
 		catch := disk.Catch
-		if c.hooks.Mistakes.BackupApart {
+		if a.hooks.Mistakes.BackupApart {
 			catch = catchApart
 		}
 		if files, b.Pause, err = catch(ctx, folders); err != nil {
@@ -222,14 +227,14 @@ func catchApart(
 
 // makeLinks makes empty folders, with one for each store inside, for links to the files of the data folder and, if they
 // are elsewhere, of the write-ahead logs.
-func (c *Cluster) makeLinks() (links []string, err error) {
-	if c.folder == nil {
+func (a *backups) makeLinks() (links []string, err error) {
+	if a.folder == nil {
 		return nil, nil
 	}
-	links = c.folder.links()
+	links = a.folder.links()
 	err = removeAll(vfs.Default, links)
 	for _, dir := range links {
-		for _, n := range c.nodes {
+		for _, n := range a.nodes {
 			if err == nil {
 				err = os.MkdirAll(filepath.Join(dir, n.id.RaftAddress()), 0o700)
 			}
@@ -257,7 +262,7 @@ func removeAll(fsys vfs.FS, paths []string) error {
 
 // backupFolder is the folder of a backup that is being made.
 type backupFolder struct {
-	c      *Cluster
+	a      *backups
 	saving *saving
 	fs     vfs.FS
 	dir    string
@@ -302,14 +307,14 @@ func (x *backupFolder) open() (err error) {
 	x.made = true
 	if len(names) > 0 {
 		x.swept = x.work
-		x.c.event(EventCluster, "backup: %s was left by a backup that did not end; it is removed", x.work)
+		x.a.event(EventCluster, "backup: %s was left by a backup that did not end; it is removed", x.work)
 		if err := x.sweep(unfinishedName); err != nil {
 			return err
 		}
 	}
 	mode := fs.FileMode(0o700)
-	if x.c.folder != nil {
-		if info, err := os.Stat(x.c.folder.dir); err == nil {
+	if x.a.folder != nil {
+		if info, err := os.Stat(x.a.folder.dir); err == nil {
 			mode = info.Mode().Perm()
 		}
 	}
@@ -377,7 +382,7 @@ func (x *backupFolder) room() error {
 		return nil // nobody knows, as in memory
 	}
 	rest := x.total - x.saving.copied.Load()
-	kept := store.Reserve(&x.c.settings.Engine, int64(usage.TotalBytes))
+	kept := store.Reserve(&x.a.settings.Engine, int64(usage.TotalBytes))
 	if left := int64(usage.AvailBytes); left-rest < kept {
 		return fmt.Errorf("%s more have to be copied to %s: its disk has %s left, and engine.disk_reserve keeps %s",
 			settings.Bytes(rest).About(), x.work, settings.Bytes(left).About(), settings.Bytes(kept))
@@ -394,7 +399,7 @@ const (
 // take copies the files that are fixed, or those that are not. Fixed ones are linked if that is possible.
 func (x *backupFolder) take(ctx context.Context, files [][]disk.Caught, fixed bool) error {
 	for i, of := range files {
-		root := x.fs.PathJoin(x.work, x.c.nodes[i].id.RaftAddress())
+		root := x.fs.PathJoin(x.work, x.a.nodes[i].id.RaftAddress())
 		for k := range of {
 			f := &of[k]
 			if f.Fixed != fixed {
@@ -466,10 +471,10 @@ func (x *backupFolder) copy(ctx context.Context, f *disk.Caught, path string) (e
 
 // finish makes a data folder of what was copied.
 func (x *backupFolder) finish() error {
-	c := x.c
-	id := c.random128()
+	a := x.a
+	id := a.random128()
 	own := hex.EncodeToString(id[:])
-	for _, n := range c.nodes {
+	for _, n := range a.nodes {
 		dir := x.fs.PathJoin(x.work, n.id.RaftAddress())
 		if n.walDir != "" {
 			if err := x.forgetWALDir(dir); err != nil {
@@ -496,8 +501,8 @@ func (x *backupFolder) finish() error {
 			return err
 		}
 	}
-	f := &folder{fs: x.fs, dir: x.work, cluster: c.identity, shape: c.settings.Cluster, copy: own,
-		boot: c.boots.now, boots: c.boots.all()}
+	f := &folder{fs: x.fs, dir: x.work, cluster: a.identity, shape: a.settings.Cluster, copy: own,
+		boot: a.boots.now, boots: a.boots.all()}
 	if err := f.write(); err != nil {
 		return err
 	}

@@ -143,7 +143,7 @@ func (c *Cluster) missing() string {
 func (c *Cluster) shutdown() error {
 	close(c.closing)
 	c.inside.close()
-	c.saves.wait()
+	c.backups.wait()
 	for _, n := range c.nodes {
 		n.release()
 	}

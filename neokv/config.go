@@ -44,8 +44,7 @@ func open(config Config, hooks *seam.Hooks) (_ *Cluster, err error) {
 		wrong = append(wrong, fmt.Errorf("folder %s: a cluster in memory has none", config.Dir))
 	}
 	c := &Cluster{
-		core:      core{config: config, hooks: hooks, rand: rand.New(rand.NewPCG(config.Seed, 1)), closing: make(chan struct{})},
-		migrating: make(chan struct{}, 1),
+		core: core{config: config, hooks: hooks, rand: rand.New(rand.NewPCG(config.Seed, 1)), closing: make(chan struct{})},
 	}
 	c.notices = notices{core: &c.core, unknown: make(map[string]bool), kept: make(map[string]bool)}
 	if config.From != nil {
@@ -102,6 +101,11 @@ func open(config Config, hooks *seam.Hooks) (_ *Cluster, err error) {
 	c.leaders = leaders{core: &c.core, pins: &c.pins, nodes: c.nodes, regions: &c.regions}
 	c.changes = changes{core: &c.core, nodes: c.nodes, regions: &c.regions}
 	c.power = power{core: &c.core, journal: &c.journal, nodes: c.nodes, changing: make(chan struct{}, 1)}
+	c.migrations = migrations{core: &c.core, nodes: c.nodes, regions: &c.regions, leaders: &c.leaders,
+		changes: &c.changes, power: &c.power, beginning: make(chan struct{}, 1)}
+	c.backups = backups{core: &c.core, boots: &c.boots, journal: &c.journal, nodes: c.nodes, power: &c.power}
+	c.table = proxyTable{nodes: c.nodes}
+	c.info = info{core: &c.core, journal: &c.journal, nodes: c.nodes, regions: &c.regions}
 	return c, nil
 }
 

@@ -303,7 +303,7 @@ func readReply(in *bufio.Reader) (any, error) {
 
 // Leader returns the number of the store that serves a key, 0 if none does.
 func (c *Cluster) Leader(key string) int {
-	if t := c.proxyTable(); t != nil {
+	if t := c.table.get(); t != nil {
 		if r, _ := t.Region(slotOf(key)); r != nil {
 			return int(r.Leader)
 		}

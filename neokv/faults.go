@@ -65,7 +65,7 @@ func (c *Cluster) verbs() map[fault.Verb]verb {
 		fault.Split:     {c.changes.split, nil},
 		fault.Merge:     {c.changes.merge, nil},
 		fault.Fail:      {c.refuse, c.refusals},
-		fault.Migrate:   {c.migrate, nil},
+		fault.Migrate:   {c.migrations.migrate, nil},
 		fault.Heal:      {c.heal, nil},
 	}
 }
@@ -158,7 +158,7 @@ func (c *Cluster) heal(ctx context.Context, f fault.Fault) (string, error) {
 	}); err != nil {
 		return "", err
 	}
-	_, err := c.callOff(ctx, func(*route.Window) bool { return true })
+	_, err := c.migrations.callOff(ctx, func(*route.Window) bool { return true })
 	return "", err
 }
 

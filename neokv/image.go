@@ -117,27 +117,33 @@ func (i *Image) Settings() settings.Settings { return i.settings }
 // Snapshot takes an image of the cluster, which must be one in memory. The stores that run first write their memtables
 // to tables, so that clusters start from the image without reading logs; clients may go on writing. A store that does
 // not run, is paused or has a bad disk is in the image with what is on its disk.
-func (c *Cluster) Snapshot(ctx context.Context) (image *Image, err error) {
-	switch {
-	case ctx == nil:
+func (c *Cluster) Snapshot(ctx context.Context) (*Image, error) {
+	if ctx == nil {
 		return nil, ErrNilContext
-	case c.folder != nil:
+	}
+	return c.backups.snapshot(ctx)
+}
+
+// snapshot is Cluster.Snapshot.
+func (a *backups) snapshot(ctx context.Context) (image *Image, err error) {
+	switch {
+	case a.folder != nil:
 		return nil, errors.New("snapshot: the cluster is not in memory; Backup copies it to a folder, which OpenImage reads")
-	case c.hooks.JournalBytes != nil:
+	case a.hooks.JournalBytes != nil:
 		return nil, errors.New("snapshot: the stores share a journal")
 	}
-	err = c.power.change(ctx, func() error {
-		errs := make([]error, len(c.nodes))
+	err = a.power.change(ctx, func() error {
+		errs := make([]error, len(a.nodes))
 		var wg sync.WaitGroup
-		for i, n := range c.nodes {
+		for i, n := range a.nodes {
 			if s := n.store.Load(); s != nil && n.diskIsGood() {
 				wg.Go(func() { errs[i] = s.Flush(ctx) })
 			}
 		}
 		wg.Wait()
-		image = &Image{cluster: c.identity, copy: c.copy, settings: c.settings, advanced: time.Duration(c.advanced.Load())}
-		disks := make([]*disk.FS, len(c.nodes))
-		for i, n := range c.nodes {
+		image = &Image{cluster: a.identity, copy: a.copy, settings: a.settings, advanced: time.Duration(a.advanced.Load())}
+		disks := make([]*disk.FS, len(a.nodes))
+		for i, n := range a.nodes {
 			disks[i], image.dirs = n.FS(), append(image.dirs, n.dir)
 		}
 		image.disks = disk.Freeze(disks)

@@ -15,9 +15,17 @@ import (
 
 // This file makes INFO's section neokv: it has a function for the value of each line of counters.All.
 
+// info makes the section.
+type info struct {
+	*core
+	journal *journal
+	nodes   places
+	regions *regions
+}
+
 // asked is the port on which a client asks for INFO: a store's port, or the proxy port, where node and store are nil.
 type asked struct {
-	c     *Cluster
+	c     *info
 	node  *storePlace
 	store *store.Store
 }
@@ -183,13 +191,13 @@ func cpuMicros() int64 {
 }
 
 // ofStore returns the section as a store's port shows it.
-func (c *Cluster) infoOfStore(n *storePlace, s *store.Store) []server.Section {
+func (c *info) ofStore(n *storePlace, s *store.Store) []server.Section {
 	now := s.Counters()
 	return asked{c, n, s}.section(values(&now))
 }
 
-// info returns the section as the proxy port shows it. The counts of a store that has stopped stay in the sums.
-func (c *Cluster) info() []server.Section {
+// all returns the section as the proxy port shows it. The counts of a store that has stopped stay in the sums.
+func (c *info) all() []server.Section {
 	sum := make([]int64, len(counters.All))
 	for _, n := range c.nodes {
 		for i, v := range n.counted() {

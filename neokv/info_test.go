@@ -232,7 +232,7 @@ func TestSettle(t *testing.T) {
 		t.Fatal(err)
 	}
 	written := map[topology.RegionID]uint64{}
-	for _, region := range c.proxyTable().Regions {
+	for _, region := range c.table.get().Regions {
 		written[region.ID] = c.nodes.replica(region.Leader, region.ID).Applied()
 	}
 	for range 2 { // the second time there is nothing to do
@@ -246,7 +246,7 @@ func TestSettle(t *testing.T) {
 			t.Errorf("store %d: %d flushes, %d bytes in tables; want some of both", n.id, m.Flushes, m.TableBytes)
 		}
 	}
-	for _, region := range c.proxyTable().Regions {
+	for _, region := range c.table.get().Regions {
 		for _, p := range region.Peers {
 			if has := c.nodes.replica(p.Store, region.ID).Applied(); has < written[region.ID] {
 				t.Errorf("region %d: store %d has applied %d, the leader %d before", region.ID, p.Store, has,

@@ -29,22 +29,25 @@ import (
 // What ends the process ends the goroutine, and the regions have leaders of later terms then. So meta's leader takes
 // the window off the map, as after any loss of the lead.
 
+// migrations carries out migrations of slots.
+type migrations struct {
+	*core
+	nodes   places
+	regions *regions
+	leaders *leaders
+	changes *changes
+	power   *power
+
+	beginning chan struct{} // has one place: for the migration that begins
+}
+
 // learnTime bounds how long the two stores of a migration may take to learn of it.
 const learnTime = 5 * time.Second
 
-// MigrationStatus is a migration of slots that clients are shown.
-type MigrationStatus struct {
-	Slots string        `json:"slots"`
-	From  int           `json:"from"`
-	To    int           `json:"to"`
-	Share fault.Portion `json:"share"` // of the keys that From says have gone
-	Left  time.Duration `json:"left_ns"`
-}
-
 // windows returns the windows of the newest map that a store knows, by slots. known says that one knows a map.
-func (c *Cluster) windows() (all []route.Window, known bool) {
+func (g *migrations) windows() (all []route.Window, known bool) {
 	newest := uint64(0)
-	for s := range c.nodes.running() {
+	for s := range g.nodes.running() {
 		if t := s.Table(); t != nil && t.Version > newest {
 			newest, all = t.Version, t.Windows
 		}
@@ -54,62 +57,47 @@ func (c *Cluster) windows() (all []route.Window, known bool) {
 	return all, newest > 0
 }
 
-// migrations is ClusterStatus.Migrations.
-func (c *Cluster) migrations() (all []MigrationStatus) {
-	now := time.Now()
-	open, _ := c.windows()
-	for _, w := range open {
-		left := w.Length()
-		if w.BeginMS > 0 {
-			left = max(0, w.End().Sub(now))
-		}
-		all = append(all, MigrationStatus{Slots: w.Slots.String(), From: int(w.From), To: int(w.To),
-			Share: fault.Portion(w.Share(now)), Left: left})
-	}
-	return all
-}
-
 // migrate begins a migration, and returns when From sends the first clients on; or calls migrations off.
-func (c *Cluster) migrate(ctx context.Context, f fault.Fault) (outcome string, err error) {
+func (g *migrations) migrate(ctx context.Context, f fault.Fault) (outcome string, err error) {
 	m := f.Move
 	slots := topology.SlotRange{First: topology.Slot(m.First), Last: topology.Slot(m.Last)}
 	if m.From == 0 {
-		return c.callOff(ctx, func(w *route.Window) bool { return w.Slots.Overlaps(slots) })
+		return g.callOff(ctx, func(w *route.Window) bool { return w.Slots.Overlaps(slots) })
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, changeWait, fmt.Errorf("the migration has not begun in %s", changeWait))
 	defer cancel()
 	select {
-	case c.migrating <- struct{}{}:
-		defer func() { <-c.migrating }()
+	case g.beginning <- struct{}{}:
+		defer func() { <-g.beginning }()
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}
-	open, _ := c.windows()
+	open, _ := g.windows()
 	for _, w := range open {
 		if w.Slots.Overlaps(slots) {
 			return "", fmt.Errorf("store %d migrates the slots %s to store %d already; \"migrate %s ok\" calls that off", w.From,
 				w.Slots, w.To, w.Slots)
 		}
 	}
-	w := route.Window{Slots: slots, From: topology.StoreID(m.From), To: topology.StoreID(m.To), Seed: c.newRand().Uint64(),
+	w := route.Window{Slots: slots, From: topology.StoreID(m.From), To: topology.StoreID(m.To), Seed: g.newRand().Uint64(),
 		LengthMS: cmp.Or(m.For, fault.DefaultMigration).Milliseconds()}
-	if err := c.mayMigrate(&w); err != nil {
+	if err := g.mayMigrate(&w); err != nil {
 		return "", err
 	}
-	if w.Regions, err = c.carve(ctx, slots, w.From); err != nil {
+	if w.Regions, err = g.carve(ctx, slots, w.From); err != nil {
 		return "", err
 	}
-	if w.ID, err = c.changeWindow(ctx, meta.WindowChange{Open: &w}); err != nil {
+	if w.ID, err = g.changeWindow(ctx, meta.WindowChange{Open: &w}); err != nil {
 		return "", err
 	}
-	if err = c.begin(ctx, &w); err == nil {
-		err = c.power.change(ctx, func() error { // so that Close waits for it
-			c.wg.Go(func() { c.seeThrough(w) })
+	if err = g.begin(ctx, &w); err == nil {
+		err = g.power.change(ctx, func() error { // so that Close waits for it
+			g.wg.Go(func() { g.seeThrough(w) })
 			return nil
 		})
 	}
 	if err != nil {
-		c.changeWindow(context.WithoutCancel(ctx), meta.WindowChange{Close: w.ID})
+		g.changeWindow(context.WithoutCancel(ctx), meta.WindowChange{Close: w.ID})
 		return "", err
 	}
 	return fmt.Sprintf("slots %s: store %d sends clients on to store %d by ASK, which leads them in %s", slots, w.From,
@@ -117,12 +105,12 @@ func (c *Cluster) migrate(ctx context.Context, f fault.Fault) (outcome string, e
 }
 
 // mayMigrate returns an error unless From leads the window's slots, and To can.
-func (c *Cluster) mayMigrate(w *route.Window) error {
-	for _, r := range c.regions.all() {
+func (g *migrations) mayMigrate(w *route.Window) error {
+	for _, r := range g.regions.all() {
 		if !r.Slots.Overlaps(w.Slots) {
 			continue
 		}
-		switch leader := c.nodes.leaderOf(r.ID); {
+		switch leader := g.nodes.leaderOf(r.ID); {
 		case leader == nil:
 			return fmt.Errorf("no store leads region %d, which has the slots %s", r.ID, r.Slots)
 		case leader.id != w.From:
@@ -138,7 +126,7 @@ func (c *Cluster) mayMigrate(w *route.Window) error {
 				"want one of stores %s", w.To, r.ID, r.Slots, regionList(on))
 		}
 	}
-	if !c.nodes[w.To-1].running() {
+	if !g.nodes[w.To-1].running() {
 		return fmt.Errorf("store %d does not run", w.To)
 	}
 	return nil
@@ -146,22 +134,22 @@ func (c *Cluster) mayMigrate(w *route.Window) error {
 
 // carve splits regions that a store leads, so that some of them have the slots and no others, and returns these. The
 // store leads them all.
-func (c *Cluster) carve(ctx context.Context, slots topology.SlotRange, by topology.StoreID) (all []route.WindowRegion,
+func (g *migrations) carve(ctx context.Context, slots topology.SlotRange, by topology.StoreID) (all []route.WindowRegion,
 	err error) {
 	for {
 		all = nil
 		var wide *topology.Region
 		known := 0
-		for _, r := range c.regions.all() {
+		for _, r := range g.regions.all() {
 			switch {
 			case !r.Slots.Overlaps(slots):
 			case r.Slots.First < slots.First || r.Slots.Last > slots.Last:
 				wide = &r
 			default:
-				if _, err := c.leaders.lead(ctx, r.ID, by); err != nil {
+				if _, err := g.leaders.lead(ctx, r.ID, by); err != nil {
 					return nil, fmt.Errorf("store %d does not lead region %d: %w", by, r.ID, err)
 				}
-				x := c.nodes.replica(by, r.ID)
+				x := g.nodes.replica(by, r.ID)
 				if x == nil {
 					return nil, fmt.Errorf("store %d does not run", by)
 				}
@@ -175,7 +163,7 @@ func (c *Cluster) carve(ctx context.Context, slots topology.SlotRange, by topolo
 		case wide == nil && known == slots.Count():
 			return all, nil
 		case wide == nil: // the table of no store has what a change has just made
-			if err := c.moment(ctx); err != nil {
+			if err := g.moment(ctx); err != nil {
 				return nil, err
 			}
 			continue
@@ -184,7 +172,7 @@ func (c *Cluster) carve(ctx context.Context, slots topology.SlotRange, by topolo
 		if wide.Slots.First == at || !wide.Slots.Contains(at) {
 			at = slots.Last + 1
 		}
-		if err := c.changes.atLeader(ctx, wide.ID, func(ctx context.Context, s *store.Store) error {
+		if err := g.changes.atLeader(ctx, wide.ID, func(ctx context.Context, s *store.Store) error {
 			if s.ID() != by {
 				return fmt.Errorf("store %d leads region %d by now, not store %d", s.ID(), wide.ID, by)
 			}
@@ -197,9 +185,9 @@ func (c *Cluster) carve(ctx context.Context, slots topology.SlotRange, by topolo
 }
 
 // changeWindow has a store that runs change a window of the map.
-func (c *Cluster) changeWindow(ctx context.Context, x meta.WindowChange) (id uint64, err error) {
+func (g *migrations) changeWindow(ctx context.Context, x meta.WindowChange) (id uint64, err error) {
 	err = errNoStore
-	for s := range c.nodes.running() {
+	for s := range g.nodes.running() {
 		if id, err = s.ChangeWindow(ctx, x); err == nil || ctx.Err() != nil {
 			break
 		}
@@ -208,27 +196,27 @@ func (c *Cluster) changeWindow(ctx context.Context, x meta.WindowChange) (id uin
 }
 
 // begin waits until both stores know of a window, and has it begin.
-func (c *Cluster) begin(ctx context.Context, w *route.Window) error {
+func (g *migrations) begin(ctx context.Context, w *route.Window) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, learnTime,
 		fmt.Errorf("stores %d and %d have not both learned of the migration in %s", w.From, w.To, learnTime))
 	defer cancel()
-	if err := c.awaitShown(ctx, w, w.From, w.To); err != nil {
+	if err := g.awaitShown(ctx, w, w.From, w.To); err != nil {
 		return err
 	}
 	w.BeginMS = time.Now().UnixMilli()
-	if _, err := c.changeWindow(ctx, meta.WindowChange{Begin: &meta.WindowBegin{ID: w.ID, MS: w.BeginMS}}); err != nil {
+	if _, err := g.changeWindow(ctx, meta.WindowChange{Begin: &meta.WindowBegin{ID: w.ID, MS: w.BeginMS}}); err != nil {
 		return err
 	}
-	return c.awaitShown(ctx, w, w.From)
+	return g.awaitShown(ctx, w, w.From)
 }
 
 // awaitShown waits until stores show a window as it is. The error says that a leader has changed meanwhile, or that ctx
 // has ended.
-func (c *Cluster) awaitShown(ctx context.Context, w *route.Window, stores ...topology.StoreID) error {
+func (g *migrations) awaitShown(ctx context.Context, w *route.Window, stores ...topology.StoreID) error {
 	for {
 		shown := true
 		for _, id := range stores {
-			s := c.nodes[id-1].store.Load()
+			s := g.nodes[id-1].store.Load()
 			if s == nil || s.Table() == nil {
 				return fmt.Errorf("store %d does not run", id)
 			}
@@ -244,21 +232,21 @@ func (c *Cluster) awaitShown(ctx context.Context, w *route.Window, stores ...top
 		if shown {
 			return nil
 		}
-		if err := c.moment(ctx); err != nil {
+		if err := g.moment(ctx); err != nil {
 			return err
 		}
 	}
 }
 
 // callOff takes windows off the map before their regions have moved. It says which.
-func (c *Cluster) callOff(ctx context.Context, which func(*route.Window) bool) (outcome string, err error) {
+func (g *migrations) callOff(ctx context.Context, which func(*route.Window) bool) (outcome string, err error) {
 	n := 0
-	open, _ := c.windows()
+	open, _ := g.windows()
 	for _, w := range open {
 		if !which(&w) {
 			continue
 		}
-		if _, err := c.changeWindow(ctx, meta.WindowChange{Close: w.ID}); err != nil {
+		if _, err := g.changeWindow(ctx, meta.WindowChange{Close: w.ID}); err != nil {
 			return "", err
 		}
 		n++
@@ -270,36 +258,36 @@ func (c *Cluster) callOff(ctx context.Context, which func(*route.Window) bool) (
 }
 
 // seeThrough waits for the end of a migration, and then moves the lead of its regions.
-func (c *Cluster) seeThrough(w route.Window) {
+func (g *migrations) seeThrough(w route.Window) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	c.event(EventRegion, "slots %s: store %d shows clients a migration to store %d, for %s", w.Slots, w.From, w.To,
+	g.event(EventRegion, "slots %s: store %d shows clients a migration to store %d, for %s", w.Slots, w.From, w.To,
 		w.Length())
-	err := c.waitMigration(ctx, &w)
+	err := g.waitMigration(ctx, &w)
 	for i := 0; i < len(w.Regions) && err == nil; i++ {
-		if leader := c.nodes.leaderOf(w.Regions[i].ID); leader == nil || leader.id != w.From {
+		if leader := g.nodes.leaderOf(w.Regions[i].ID); leader == nil || leader.id != w.From {
 			err = fmt.Errorf("store %d does not lead region %d any more", w.From, w.Regions[i].ID)
 		} else {
-			_, err = c.leaders.transfer(ctx, fault.Fault{Verb: fault.Transfer, Region: int(w.Regions[i].ID), To: int(w.To)})
+			_, err = g.leaders.transfer(ctx, fault.Fault{Verb: fault.Transfer, Region: int(w.Regions[i].ID), To: int(w.To)})
 		}
 	}
 	if errors.Is(err, ErrClosed) {
 		return
 	}
 	if err != nil {
-		c.event(EventRegion, "slots %s: the migration is called off: %v", w.Slots, err)
+		g.event(EventRegion, "slots %s: the migration is called off: %v", w.Slots, err)
 	} else {
-		c.event(EventRegion, "slots %s have migrated to store %d", w.Slots, w.To)
+		g.event(EventRegion, "slots %s have migrated to store %d", w.Slots, w.To)
 	}
-	c.changeWindow(ctx, meta.WindowChange{Close: w.ID})
+	g.changeWindow(ctx, meta.WindowChange{Close: w.ID})
 }
 
 // waitMigration waits until the time of a window is over. The error says why the window has ended before.
-func (c *Cluster) waitMigration(ctx context.Context, w *route.Window) error {
+func (g *migrations) waitMigration(ctx context.Context, w *route.Window) error {
 	for {
-		open, known := c.windows()
+		open, known := g.windows()
 		if known && !slices.ContainsFunc(open, func(x route.Window) bool { return x.ID == w.ID }) {
-			for s := range c.nodes.running() {
+			for s := range g.nodes.running() {
 				if t := s.Table(); t != nil && t.Over(w) > 0 {
 					return fmt.Errorf("store %d has lost the lead of some of the slots, or they lie in other regions", w.From)
 				}
@@ -311,7 +299,7 @@ func (c *Cluster) waitMigration(ctx context.Context, w *route.Window) error {
 			return nil
 		}
 		select {
-		case <-c.closing:
+		case <-g.closing:
 			return ErrClosed
 		case <-ctx.Done():
 			return context.Cause(ctx)

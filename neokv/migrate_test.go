@@ -640,7 +640,7 @@ func TestMigrationAndRestart(t *testing.T) {
 	}
 	again := start(t, Config{Stores: 3, Dir: dir, NoSockets: true})
 	await(t, "end of the migration", func() bool {
-		open, known := again.windows()
+		open, known := again.migrations.windows()
 		return known && len(open) == 0
 	})
 }

@@ -20,7 +20,6 @@ import (
 	"neokv.dev/neokv/internal/memconn"
 	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/server"
-	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
 )
 
@@ -68,33 +67,30 @@ type Config struct {
 // Cluster is a running cluster. Its methods may run concurrently.
 type Cluster struct {
 	core
-	notices notices
-	shared  shared
-	pins    pins
-	boots   boots
-	journal journal
-	nodes   places
-	regions regions
-	leaders leaders
-	changes changes
-	power   power
+	notices    notices
+	shared     shared
+	pins       pins
+	boots      boots
+	journal    journal
+	nodes      places
+	regions    regions
+	leaders    leaders
+	changes    changes
+	power      power
+	migrations migrations
+	backups    backups
+	table      proxyTable
+	info       info
 
-	regionMu    sync.Mutex
-	lastRegions []topology.Region // see regions
-	proxy       atomic.Pointer[server.Server]
-	proxyAddr   string
-	proxyPipe   *memconn.Listener
-	proxied     atomic.Pointer[proxied]
-	inside      insideConns
-	boot        time.Duration
-	close       sync.Once
-	closeErr    error
-
-	// migrating has one place: for the migration of slots that begins.
-	migrating chan struct{}
+	proxy     atomic.Pointer[server.Server]
+	proxyAddr string
+	proxyPipe *memconn.Listener
+	inside    insideConns
+	boot      time.Duration
+	close     sync.Once
+	closeErr  error
 
 	faults clusterFaults
-	saves  saves
 
 	scripts lua.Scripts // that the proxy port knows
 }

@@ -49,10 +49,10 @@ func (p *storePort) Replica(id topology.StoreID, r topology.RegionID) *region.Re
 	return p.c.nodes.replica(id, r)
 }
 
-func (p *storePort) Info() []server.Section { return p.c.infoOfStore(p.n, p.Store) }
+func (p *storePort) Info() []server.Section { return p.c.info.ofStore(p.n, p.Store) }
 
-func (p *storePort) Save() (func(context.Context) error, error) { return p.c.save() }
-func (p *storePort) SaveState() server.SaveState                { return p.c.saveState() }
+func (p *storePort) Save() (func(context.Context) error, error) { return p.c.backups.save() }
+func (p *storePort) SaveState() server.SaveState                { return p.c.backups.state() }
 
 // LoadScript loads a script at this store.
 func (p *storePort) LoadScript(x *lua.Script, stay bool) { p.Scripts().Add(x, stay) }
@@ -126,7 +126,7 @@ func (c *Cluster) passOn(from *server.Server, stores, shard bool, channel, paylo
 // proxyPort is the server.Node at the proxy port. It never fails.
 type proxyPort struct{ c *Cluster }
 
-func (p *proxyPort) Table() *route.Table { return p.c.proxyTable() }
+func (p *proxyPort) Table() *route.Table { return p.c.table.get() }
 
 // Changed returns nil, since Table makes the proxy's table of the stores' tables when it is called.
 func (p *proxyPort) Changed() <-chan struct{} { return nil }
@@ -140,13 +140,13 @@ func (p *proxyPort) Replica(id topology.StoreID, r topology.RegionID) *region.Re
 func (p *proxyPort) Outdated(topology.Slot, *route.LedRegion) bool { return false }
 
 func (p *proxyPort) Failed() error           { return nil }
-func (p *proxyPort) Info() []server.Section  { return p.c.info() }
+func (p *proxyPort) Info() []server.Section  { return p.c.info.all() }
 func (p *proxyPort) SetActiveExpire(on bool) { p.c.setActiveExpire(on) }
 
 // TakeOver is not asked of the proxy port, which has no CLUSTER. A stand-in's store is down.
 func (p *proxyPort) TakeOver(context.Context) error             { return errors.New("the store is down") }
-func (p *proxyPort) Save() (func(context.Context) error, error) { return p.c.save() }
-func (p *proxyPort) SaveState() server.SaveState                { return p.c.saveState() }
+func (p *proxyPort) Save() (func(context.Context) error, error) { return p.c.backups.save() }
+func (p *proxyPort) SaveState() server.SaveState                { return p.c.backups.state() }
 
 func (p *proxyPort) Settle(ctx context.Context) error { return p.c.settle(ctx) }
 

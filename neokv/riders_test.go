@@ -282,7 +282,7 @@ func TestClientsRideThroughKills(t *testing.T) {
 				t.Logf("killed store %d, all regions are led again after %v", victim.id, time.Since(begin))
 				if i == 0 {
 					waitFor(t, 20*time.Second, "the others to count the store as dead", func() bool {
-						return !c.proxyTable().Store(victim.id).Alive
+						return !c.table.get().Store(victim.id).Alive
 					})
 				}
 				l.progress(t, int64(random.IntN(5000)))

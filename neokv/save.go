@@ -33,8 +33,14 @@ var backupName = regexp.MustCompile(`^\d{8}-\d{6}\.\d{3}$`)
 // backups is the folder of the backups that BGSAVE and SAVE make.
 func (f *folder) backups() string { return filepath.Join(f.dir, backupsName) }
 
-// saves are the backups of a cluster. One is made at a time.
-type saves struct {
+// backups makes backups, one at a time, and images of clusters in memory.
+type backups struct {
+	*core
+	boots   *boots
+	journal *journal
+	nodes   places
+	power   *power
+
 	mu   sync.Mutex
 	now  *saving // nil if none is made
 	last server.SaveState
@@ -53,67 +59,67 @@ type saving struct {
 }
 
 // begin begins a backup into a folder. The caller ends it.
-func (s *saves) begin(c *Cluster, dir string, own bool) (*saving, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (a *backups) begin(dir string, own bool) (*saving, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	select {
-	case <-c.closing:
+	case <-a.closing:
 		return nil, ErrClosed
 	default:
 	}
-	if c.settings.Engine.WALSync != "always" {
+	if a.settings.Engine.WALSync != "always" {
 		return nil, fmt.Errorf("engine.wal_sync is %s: the files need not have what is acknowledged, so no copy of them "+
-			"is whole; with always there are backups", c.settings.Engine.WALSync)
+			"is whole; with always there are backups", a.settings.Engine.WALSync)
 	}
-	if s.now != nil {
-		return nil, fmt.Errorf("%w, to %s", ErrBackup, s.now.dir)
+	if a.now != nil {
+		return nil, fmt.Errorf("%w, to %s", ErrBackup, a.now.dir)
 	}
-	s.now = &saving{dir: dir, own: own, begun: time.Now(), writes: c.writes(), ended: make(chan struct{})}
-	return s.now, nil
+	a.now = &saving{dir: dir, own: own, begun: time.Now(), writes: a.writes(), ended: make(chan struct{})}
+	return a.now, nil
 }
 
-func (s *saves) end(x *saving, b Backup, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.now = nil
+func (a *backups) end(x *saving, b Backup, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.now = nil
 	if x.own {
-		s.last.Failed, s.last.Took = err != nil, time.Since(x.begun)
+		a.last.Failed, a.last.Took = err != nil, time.Since(x.begun)
 	}
 	if err == nil {
-		s.last.Time, s.base = b.Time, x.writes
-		s.last.Count++
+		a.last.Time, a.base = b.Time, x.writes
+		a.last.Count++
 	}
 	x.err = err
 	close(x.ended)
 }
 
 // wait returns when no backup is made. The cluster is closing, so none begins any more.
-func (s *saves) wait() {
-	s.mu.Lock()
-	x := s.now
-	s.mu.Unlock()
+func (a *backups) wait() {
+	a.mu.Lock()
+	x := a.now
+	a.mu.Unlock()
 	if x != nil {
 		<-x.ended
 	}
 }
 
-// saveState is what INFO and LASTSAVE say.
-func (c *Cluster) saveState() server.SaveState {
-	c.saves.mu.Lock()
-	defer c.saves.mu.Unlock()
-	state := c.saves.last
-	state.Changes = max(0, c.writes()-c.saves.base)
-	if x := c.saves.now; x != nil {
+// state is what INFO and LASTSAVE say.
+func (a *backups) state() server.SaveState {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	state := a.last
+	state.Changes = max(0, a.writes()-a.base)
+	if x := a.now; x != nil {
 		state.Since = x.begun
 	}
 	return state
 }
 
-// backupText says how far the backup under way is, "" if there is none.
-func (c *Cluster) backupText() string {
-	c.saves.mu.Lock()
-	x := c.saves.now
-	c.saves.mu.Unlock()
+// text says how far the backup under way is, "" if there is none.
+func (a *backups) text() string {
+	a.mu.Lock()
+	x := a.now
+	a.mu.Unlock()
 	if x == nil {
 		return ""
 	}
@@ -123,30 +129,30 @@ func (c *Cluster) backupText() string {
 }
 
 // save begins a backup in the data folder, and returns what waits for its end.
-func (c *Cluster) save() (wait func(context.Context) error, err error) {
+func (a *backups) save() (wait func(context.Context) error, err error) {
 	const instead = "; neokv ctl backup DIR copies it to another folder"
 	switch {
-	case c.folder == nil:
+	case a.folder == nil:
 		return nil, errors.New("the cluster is in memory" + instead)
-	case c.folder.temporary:
+	case a.folder.temporary:
 		return nil, errors.New("the data folder is temporary" + instead)
 	}
-	for s := range c.nodes.running() {
+	for s := range a.nodes.running() {
 		if why := s.Full(); why != "" {
 			return nil, fmt.Errorf("store %d: %s", s.ID(), why)
 		}
 	}
-	x, err := c.saves.begin(c, filepath.Join(c.folder.backups(), time.Now().UTC().Format("20060102-150405.000")), true)
+	x, err := a.begin(filepath.Join(a.folder.backups(), time.Now().UTC().Format("20060102-150405.000")), true)
 	if errors.Is(err, ErrBackup) {
 		err = server.ErrSaving
 	}
 	if err != nil {
 		return nil, err
 	}
-	c.wg.Go(func() {
-		if _, err := c.backup(context.Background(), x, vfs.Default); err == nil {
-			if err := c.folder.dropBackups(); err != nil {
-				c.event(EventCluster, "older backups: %v", err)
+	a.wg.Go(func() {
+		if _, err := a.make(context.Background(), x, vfs.Default); err == nil {
+			if err := a.folder.dropBackups(); err != nil {
+				a.event(EventCluster, "older backups: %v", err)
 			}
 		}
 	})
@@ -181,8 +187,8 @@ func (f *folder) dropBackups() error {
 }
 
 // writes is how many writing commands the stores have proposed since Start.
-func (c *Cluster) writes() (n int64) {
-	for _, p := range c.nodes {
+func (a *backups) writes() (n int64) {
+	for _, p := range a.nodes {
 		p.countMu.Lock()
 		if p.past != nil {
 			n += p.past[proposedCommands]

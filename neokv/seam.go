@@ -29,7 +29,7 @@ func (i inside) Network() *transport.Network { return i.c.network }
 func (i inside) HeldForClients() int64 { return i.c.shared.memory.Used() }
 
 func (i inside) Backup(ctx context.Context, to vfs.FS, dir string) (time.Time, error) {
-	b, err := i.c.backupTo(ctx, to, dir)
+	b, err := i.c.backups.backupTo(ctx, to, dir)
 	return b.Time, err
 }
 

@@ -68,6 +68,15 @@ type ReplicaStatus struct {
 	Lag     uint64 `json:"lag"`     // entries that its leader has applied and it has not
 }
 
+// MigrationStatus is a migration of slots that clients are shown.
+type MigrationStatus struct {
+	Slots string        `json:"slots"`
+	From  int           `json:"from"`
+	To    int           `json:"to"`
+	Share fault.Portion `json:"share"` // of the keys that From says have gone
+	Left  time.Duration `json:"left_ns"`
+}
+
 // Status returns the state of the cluster. It asks no other store: a leader that has been cut off and does not know it
 // yet still counts as one, unless another replica leads in a later term.
 func (c *Cluster) Status() ClusterStatus {
@@ -98,8 +107,23 @@ func (c *Cluster) Status() ClusterStatus {
 		}
 		s.Regions = append(s.Regions, region)
 	}
-	s.Impaired, s.Backup, s.Migrations = c.impaired(), c.backupText(), c.migrations()
+	s.Impaired, s.Backup, s.Migrations = c.impaired(), c.backups.text(), c.shownMigrations()
 	return s
+}
+
+// shownMigrations is ClusterStatus.Migrations.
+func (c *Cluster) shownMigrations() (all []MigrationStatus) {
+	now := time.Now()
+	open, _ := c.migrations.windows()
+	for _, w := range open {
+		left := w.Length()
+		if w.BeginMS > 0 {
+			left = max(0, w.End().Sub(now))
+		}
+		all = append(all, MigrationStatus{Slots: w.Slots.String(), From: int(w.From), To: int(w.To),
+			Share: fault.Portion(w.Share(now)), Left: left})
+	}
+	return all
 }
 
 // impaired is ClusterStatus.Impaired.
