@@ -7,25 +7,35 @@ import (
 	"sync"
 	"time"
 
+	"neokv.dev/neokv/internal/meta"
 	"neokv.dev/neokv/internal/topology"
 )
 
+// boot starts the stores.
+type boot struct {
+	*core
+	boots   *boots
+	journal *journal
+	nodes   places
+	leaders *leaders
+	servers *servers
+}
+
 // start listens, starts the stores and waits until the cluster serves.
-func (c *Cluster) start(ctx context.Context) error {
-	c.hooks.Cluster = inside{c}
-	c.boots.survey(c.nodes)
-	if err := c.journal.open(c.nodes); err != nil {
+func (b *boot) start(ctx context.Context) error {
+	b.boots.survey(b.nodes)
+	if err := b.journal.open(b.nodes); err != nil {
 		return err
 	}
-	proxy, err := c.listenAll()
+	proxy, err := b.servers.listenAll()
 	if err != nil {
 		return err
 	}
 
 	// The stores open at the same time, since each waits for its disk.
-	errs := make([]error, len(c.nodes))
+	errs := make([]error, len(b.nodes))
 	var wg sync.WaitGroup
-	for i, n := range c.nodes {
+	for i, n := range b.nodes {
 		wg.Go(func() {
 			defer n.hasTold()
 			defer n.hasEntered()
@@ -35,50 +45,49 @@ func (c *Cluster) start(ctx context.Context) error {
 		})
 	}
 	wg.Wait()
-	c.startProxy(proxy)
-	c.serveInside()
-	for i, n := range c.nodes {
+	b.servers.startProxy(proxy)
+	for i, n := range b.nodes {
 		if errs[i] != nil {
 			n.absent(errs[i])
 		}
 	}
-	if err := errors.Join(errs...); err != nil && (c.boots.now == 1 || c.nodes.begin(&c.boots)) {
+	if err := errors.Join(errs...); err != nil && (b.boots.now == 1 || b.nodes.begin(b.boots)) {
 		return err // nobody needs a new cluster that is not whole
 	}
-	return c.waitServing(ctx)
+	return b.waitServing(ctx)
 }
 
 // waitServing returns when every region has a leader that serves, and every store knows where to send clients. If there
 // are at least as many regions as stores, it also waits until every store leads one; twice a second it asks leaders to
 // hand over to the stores that lead none.
-func (c *Cluster) waitServing(ctx context.Context) error {
+func (b *boot) waitServing(ctx context.Context) error {
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	begin := time.Now()
 	told, moved := begin, begin
 	for {
 		var failed []error
-		for _, n := range c.nodes {
+		for _, n := range b.nodes {
 			if err := n.Failure(); err != nil {
 				failed = append(failed, err)
 			}
 		}
 		if len(failed) > 0 {
-			if lacks := c.lacks(); lacks != "" {
+			if lacks := b.lacks(); lacks != "" {
 				return fmt.Errorf("boot: %s\n%w", lacks, errors.Join(failed...))
 			}
 		}
-		missing := c.missing()
+		missing := b.missing()
 		if missing == "" {
 			return nil
 		}
-		if c.config.Progress != nil && time.Since(told) > time.Second {
+		if b.config.Progress != nil && time.Since(told) > time.Second {
 			told = time.Now()
-			c.config.Progress(fmt.Sprintf("waiting for %s (%.0fs)", missing, time.Since(begin).Seconds()))
+			b.config.Progress(fmt.Sprintf("waiting for %s (%.0fs)", missing, time.Since(begin).Seconds()))
 		}
 		if time.Since(moved) > 500*time.Millisecond {
 			moved = time.Now()
-			c.leaders.balance()
+			b.leaders.balance()
 		}
 		select {
 		case <-ctx.Done():
@@ -89,17 +98,17 @@ func (c *Cluster) waitServing(ctx context.Context) error {
 }
 
 // missing says what the cluster still waits for, "" when it serves.
-func (c *Cluster) missing() string {
+func (b *boot) missing() string {
 	leads := make(map[topology.StoreID]int)
 	homes := make(map[topology.StoreID]bool)
 	served, full := 0, 0 // slots, stores
 	run := make(map[topology.StoreID]bool)
-	for _, n := range c.nodes {
+	for _, n := range b.nodes {
 		if n.Failure() == nil {
 			run[n.id] = true
 		}
 	}
-	for _, n := range c.nodes {
+	for _, n := range b.nodes {
 		if !run[n.id] {
 			continue
 		}
@@ -139,9 +148,53 @@ func (c *Cluster) missing() string {
 	return ""
 }
 
+// lacks says what the stores that run lack to serve every slot, "" for nothing.
+func (b *boot) lacks() string {
+	run := make(map[topology.StoreID]bool)
+	for _, n := range b.nodes {
+		run[n.id] = n.running()
+	}
+	members := meta.Members(len(b.nodes))
+	have := 0
+	for _, p := range members {
+		if run[p.Store] {
+			have++
+		}
+	}
+	if 2*have <= len(members) {
+		return fmt.Sprintf("%d of the %d stores with a replica of the cluster map", have, len(members))
+	}
+	var slots []topology.SlotRange
+	for _, n := range b.nodes {
+		s := n.store.Load()
+		if s == nil || !run[n.id] {
+			continue
+		}
+		for _, r := range s.Replicas().Regions() {
+			have := 0
+			for _, p := range r.Peers {
+				if run[p.Store] {
+					have++
+				}
+			}
+			if 2*have <= len(r.Peers) {
+				return fmt.Sprintf("region %d has %d of its %d replicas", r.ID, have, len(r.Peers))
+			}
+			slots = append(slots, r.Slots)
+		}
+	}
+	if rest := topology.Complement(slots); len(rest) > 0 {
+		return fmt.Sprintf("no store has slots %s", rest[0])
+	}
+	return ""
+}
+
 // shutdown ends everything that start has started.
 func (c *Cluster) shutdown() error {
 	close(c.closing)
+	if l := c.servers.inside; l != nil {
+		l.Close()
+	}
 	c.inside.close()
 	c.backups.wait()
 	for _, n := range c.nodes {
@@ -150,7 +203,7 @@ func (c *Cluster) shutdown() error {
 	c.power.changing <- struct{}{} // a change that is under way ends first; no other one begins
 	// Clients go first, those of all stores at once: what a client still waits for needs the other stores.
 	var clients sync.WaitGroup
-	if proxy := c.proxy.Load(); proxy != nil {
+	if proxy := c.servers.proxy.Load(); proxy != nil {
 		clients.Go(func() { proxy.Close() })
 	}
 	for _, n := range c.nodes {

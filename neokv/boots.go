@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"neokv.dev/neokv/internal/disk"
-	"neokv.dev/neokv/internal/meta"
 	"neokv.dev/neokv/internal/store"
 	"neokv.dev/neokv/internal/topology"
 )
@@ -205,45 +204,4 @@ func (n *storePlace) recordBoots() error {
 		f.journaled = n.boots.now
 	}
 	return f.write()
-}
-
-// lacks says what the stores that run lack to serve every slot, "" for nothing.
-func (c *Cluster) lacks() string {
-	run := make(map[topology.StoreID]bool)
-	for _, n := range c.nodes {
-		run[n.id] = n.running()
-	}
-	members := meta.Members(len(c.nodes))
-	have := 0
-	for _, p := range members {
-		if run[p.Store] {
-			have++
-		}
-	}
-	if 2*have <= len(members) {
-		return fmt.Sprintf("%d of the %d stores with a replica of the cluster map", have, len(members))
-	}
-	var slots []topology.SlotRange
-	for _, n := range c.nodes {
-		s := n.store.Load()
-		if s == nil || !run[n.id] {
-			continue
-		}
-		for _, r := range s.Replicas().Regions() {
-			have := 0
-			for _, p := range r.Peers {
-				if run[p.Store] {
-					have++
-				}
-			}
-			if 2*have <= len(r.Peers) {
-				return fmt.Sprintf("region %d has %d of its %d replicas", r.ID, have, len(r.Peers))
-			}
-			slots = append(slots, r.Slots)
-		}
-	}
-	if rest := topology.Complement(slots); len(rest) > 0 {
-		return fmt.Sprintf("no store has slots %s", rest[0])
-	}
-	return ""
 }

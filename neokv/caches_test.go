@@ -194,7 +194,7 @@ func TestManyTrackedKeys(t *testing.T) {
 			peak = max(peak, c.shared.memory.Used())
 		}
 		ask("PING")
-		left := c.proxy.Load().Tracked().Keys
+		left := c.servers.proxy.Load().Tracked().Keys
 		t.Logf("at most %d keys: the table has %d, the client is told that %d have changed; clients held %d KiB at most",
 			most, left, given, peak>>10)
 		if left+given < keys || most > 0 && left != most || most == 0 && left > keys/2 || left < keys/20 {
@@ -218,7 +218,7 @@ func TestTrackerThatNeverReads(t *testing.T) {
 	for _, call := range []string{"HELLO 3", "CLIENT TRACKING ON BCAST"} {
 		io.WriteString(deaf, call+"\r\n")
 	}
-	clients := func() int { return c.proxy.Load().Tracked().Clients }
+	clients := func() int { return c.servers.proxy.Load().Tracked().Clients }
 	waitFor(t, 20*time.Second, "the client to track", func() bool { return clients() == 1 })
 	long := strings.Repeat("k", 1000)
 	for i := 0; clients() > 0; i++ {

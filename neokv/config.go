@@ -1,6 +1,7 @@
 package neokv
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -76,7 +77,7 @@ func open(config Config, hooks *seam.Hooks) (_ *Cluster, err error) {
 	}
 	err = errors.Join(wrong...)
 	if err == nil {
-		err = c.takeDescriptors()
+		err = c.shared.takeDescriptors(&c.core)
 	}
 	if err != nil {
 		if c.folder != nil {
@@ -96,7 +97,7 @@ func open(config Config, hooks *seam.Hooks) (_ *Cluster, err error) {
 	c.initial = meta.Initial(fmt.Sprintf("%x", c.identity), s.Cluster)
 	c.boots, c.journal = boots{core: &c.core}, journal{core: &c.core, boots: &c.boots}
 	c.nodes = makePlaces(&placeParts{core: &c.core, notices: &c.notices, shared: &c.shared, boots: &c.boots,
-		journal: &c.journal, pins: &c.pins, newServer: c.newServer, newStandIn: c.newStandIn})
+		journal: &c.journal, pins: &c.pins, newServer: c.servers.newServer, newStandIn: c.servers.newStandIn})
 	c.regions = regions{core: &c.core, nodes: c.nodes}
 	c.leaders = leaders{core: &c.core, pins: &c.pins, nodes: c.nodes, regions: &c.regions}
 	c.changes = changes{core: &c.core, nodes: c.nodes, regions: &c.regions}
@@ -106,6 +107,18 @@ func open(config Config, hooks *seam.Hooks) (_ *Cluster, err error) {
 	c.backups = backups{core: &c.core, boots: &c.boots, journal: &c.journal, nodes: c.nodes, power: &c.power}
 	c.table = proxyTable{nodes: c.nodes}
 	c.info = info{core: &c.core, journal: &c.journal, nodes: c.nodes, regions: &c.regions}
+	c.servers = servers{core: &c.core, notices: &c.notices, shared: &c.shared, nodes: c.nodes, regions: &c.regions,
+		leaders: &c.leaders, backups: &c.backups, table: &c.table, info: &c.info}
+	c.links = links{core: &c.core, nodes: c.nodes}
+	c.refusals = refusals{nodes: c.nodes, servers: &c.servers}
+	c.faults = faults{core: &c.core, pins: &c.pins, nodes: c.nodes, leaders: &c.leaders, changes: &c.changes,
+		power: &c.power, migrations: &c.migrations, links: &c.links, refusals: &c.refusals}
+	c.boot = boot{core: &c.core, boots: &c.boots, journal: &c.journal, nodes: c.nodes, leaders: &c.leaders,
+		servers: &c.servers}
+	c.inside = insideConns{limits: s.Redis, closing: c.closing, dial: func(ctx context.Context) (net.Conn, error) {
+		return c.servers.inside.Dial(ctx)
+	}}
+	hooks.Cluster = inside{c}
 	return c, nil
 }
 

@@ -78,13 +78,13 @@ func divide(limit, used int, s settings.Settings, onDisk, sockets bool) (descrip
 
 // takeDescriptors sets the limits that follow from the file descriptors of the process, and says so where they are
 // lower than the settings want.
-func (c *Cluster) takeDescriptors() error {
+func (x *shared) takeDescriptors(c *core) error {
 	s := &c.settings
 	d, err := divide(fileLimit(), usedDescriptors(), *s, c.folder != nil, !c.config.NoSockets)
 	if err != nil {
 		return err
 	}
-	c.shared.sockets.Bound(d.clients)
+	x.sockets.Bound(d.clients)
 	less := ""
 	if d.tables < s.Engine.OpenFiles {
 		less = fmt.Sprintf("engine.open_files has been reduced to %d, ", d.tables)

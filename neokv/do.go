@@ -13,11 +13,10 @@ import (
 	"sync"
 	"time"
 
-	"neokv.dev/neokv/internal/memconn"
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/region"
-	"neokv.dev/neokv/internal/server"
 	"neokv.dev/neokv/internal/topology"
+	"neokv.dev/neokv/settings"
 )
 
 // What errors.Is finds in the errors of this package.
@@ -80,7 +79,7 @@ func (c *Cluster) Do(ctx context.Context, args ...any) (any, error) {
 	if name := strings.ToLower(string(call[0])); slices.Contains(aboutConnections, name) {
 		return nil, fmt.Errorf("%s is about a connection, and Do has none; Dial makes one", strings.ToUpper(name))
 	}
-	return c.call(ctx, call)
+	return c.inside.call(ctx, call)
 }
 
 // aboutConnections are the commands that Do refuses.
@@ -110,17 +109,30 @@ func appendArgument(b []byte, a any) (_ []byte, ok bool) {
 	return nil, false
 }
 
+// insideConns are connections, through memory, from inside the process to the proxy's server, which trusts them.
+type insideConns struct {
+	limits  settings.RedisKnobs
+	dial    func(context.Context) (net.Conn, error)
+	closing <-chan struct{} // closed when the cluster begins to close
+
+	mu   sync.Mutex
+	idle []*insideConn
+}
+
+// idleConns is how many connections are kept for later calls.
+const idleConns = 16
+
 // call runs a command that keeps nothing in its connection.
-func (c *Cluster) call(ctx context.Context, args [][]byte) (any, error) {
+func (p *insideConns) call(ctx context.Context, args [][]byte) (any, error) {
 	if ctx == nil {
 		return nil, ErrNilContext
 	}
-	if err := c.fits(args); err != nil {
+	if err := p.fits(args); err != nil {
 		return nil, err
 	}
-	conn, err := c.inside.get(ctx)
+	conn, err := p.get(ctx)
 	if err != nil {
-		return nil, c.because(ctx, err)
+		return nil, p.because(ctx, err)
 	}
 	ended := func() bool { return true }
 	if ctx.Done() != nil {
@@ -130,12 +142,12 @@ func (c *Cluster) call(ctx context.Context, args [][]byte) (any, error) {
 	if !ended() || err != nil && !errors.As(err, new(ReplyError)) {
 		conn.nc.Close()
 	} else {
-		c.inside.put(conn)
+		p.put(conn)
 	}
 	if err == nil || errors.As(err, new(ReplyError)) {
 		return reply, err
 	}
-	err = c.because(ctx, err)
+	err = p.because(ctx, err)
 	if row := redis.Lookup(args[0]); sent && (row == nil || row.Flags&redis.FlagReadonly == 0) {
 		err = fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 	}
@@ -143,8 +155,8 @@ func (c *Cluster) call(ctx context.Context, args [][]byte) (any, error) {
 }
 
 // fits returns an error if a port would refuse the arguments for their length, and close the connection.
-func (c *Cluster) fits(args [][]byte) error {
-	limits, sum := c.settings.Redis, int64(0)
+func (p *insideConns) fits(args [][]byte) error {
+	limits, sum := p.limits, int64(0)
 	for i, a := range args {
 		if sum += int64(len(a)) + 32; int64(len(a)) > int64(limits.MaxBulkLen) {
 			return fmt.Errorf("argument %d: %w: %d bytes, at most %s", i+1, ErrTooLarge, len(a), limits.MaxBulkLen)
@@ -157,27 +169,17 @@ func (c *Cluster) fits(args [][]byte) error {
 }
 
 // because returns the reason for which a connection has failed: the end of ctx, or of the cluster, or else err.
-func (c *Cluster) because(ctx context.Context, err error) error {
+func (p *insideConns) because(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	select {
-	case <-c.closing:
+	case <-p.closing:
 		return ErrClosed
 	default:
 		return err
 	}
 }
-
-// insideConns are connections, through memory, from inside the process to the proxy's server, which trusts them.
-type insideConns struct {
-	listener *memconn.Listener
-	mu       sync.Mutex
-	idle     []*insideConn
-}
-
-// idleConns is how many connections are kept for later calls.
-const idleConns = 16
 
 // insideConn is a connection on which one call runs at a time.
 type insideConn struct {
@@ -186,18 +188,8 @@ type insideConn struct {
 	out []byte
 }
 
-// serveInside makes the connections that Do uses.
-func (c *Cluster) serveInside() {
-	l := memconn.Listen(memoryAddr("inside"))
-	c.inside.listener = l
-	c.wg.Go(func() { server.Accept(l, nil, c.proxy.Load().TakeTrusted) })
-}
-
-// close lets no more connections be made, and closes those that are idle.
+// close closes the connections that are idle.
 func (p *insideConns) close() {
-	if p.listener != nil {
-		p.listener.Close()
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, x := range p.idle {
@@ -218,7 +210,7 @@ func (p *insideConns) get(ctx context.Context) (*insideConn, error) {
 		return x, nil
 	}
 	p.mu.Unlock()
-	nc, err := p.listener.Dial(ctx)
+	nc, err := p.dial(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -71,7 +71,7 @@ func served(c *Cluster) bool {
 
 // TestActions: the cluster carries out what package fault knows, and nothing else.
 func TestActions(t *testing.T) {
-	all := new(Cluster).verbs()
+	all := new(faults).verbs()
 	for _, v := range fault.Verbs() {
 		if all[v].do == nil {
 			t.Errorf("nothing carries out %s", v)

@@ -117,7 +117,7 @@ func (i *Image) Settings() settings.Settings { return i.settings }
 // Snapshot takes an image of the cluster, which must be one in memory. The stores that run first write their memtables
 // to tables, so that clusters start from the image without reading logs; clients may go on writing. A store that does
 // not run, is paused or has a bad disk is in the image with what is on its disk.
-func (c *Cluster) Snapshot(ctx context.Context) (*Image, error) {
+func (c *Cluster) Snapshot(ctx context.Context) (image *Image, err error) {
 	if ctx == nil {
 		return nil, ErrNilContext
 	}

@@ -100,7 +100,7 @@ func (l *lostCluster) missing(t *testing.T, c *Cluster) (n int) {
 		if got, err = c.Do(t.Context(), args...); err == nil {
 			break
 		}
-		if c.lacks() != "" {
+		if c.boot.lacks() != "" {
 			return -1
 		}
 		if time.Now().After(end) {

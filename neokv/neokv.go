@@ -13,13 +13,9 @@ import (
 	"net"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"neokv.dev/neokv/internal/lua"
-	"neokv.dev/neokv/internal/memconn"
 	"neokv.dev/neokv/internal/seam"
-	"neokv.dev/neokv/internal/server"
 	"neokv.dev/neokv/settings"
 )
 
@@ -81,18 +77,16 @@ type Cluster struct {
 	backups    backups
 	table      proxyTable
 	info       info
+	servers    servers
+	links      links
+	refusals   refusals
+	faults     faults
 
-	proxy     atomic.Pointer[server.Server]
-	proxyAddr string
-	proxyPipe *memconn.Listener
-	inside    insideConns
-	boot      time.Duration
-	close     sync.Once
-	closeErr  error
-
-	faults clusterFaults
-
-	scripts lua.Scripts // that the proxy port knows
+	boot     boot
+	inside   insideConns
+	bootTime time.Duration
+	close    sync.Once
+	closeErr error
 }
 
 // Start boots a cluster. It returns when every slot is served. If there are at least as many regions as stores, it also
@@ -110,11 +104,11 @@ func Start(ctx context.Context, config Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.start(ctx); err != nil {
+	if err := c.boot.start(ctx); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	c.boot = time.Since(begin)
-	c.event(EventCluster, "the cluster serves, %s after its start", c.boot.Round(time.Millisecond))
+	c.bootTime = time.Since(begin)
+	c.event(EventCluster, "the cluster serves, %s after its start", c.bootTime.Round(time.Millisecond))
 	return c, nil
 }
 
@@ -140,7 +134,7 @@ func (c *Cluster) ReplicaAddrs() (addrs []string) {
 }
 
 // ProxyAddr returns the address of the proxy port, host:port.
-func (c *Cluster) ProxyAddr() string { return c.proxyAddr }
+func (c *Cluster) ProxyAddr() string { return c.servers.proxyAddr }
 
 // ClusterEvent is something that has happened to a cluster: a fault, a store that starts, ends or fails, a new leader.
 type ClusterEvent struct {
@@ -173,8 +167,8 @@ func (e ClusterEvent) String() string { return e.Time.Format("15:04:05.000 ") + 
 // Dial connects, through memory, to an address that Addrs, ReplicaAddrs or ProxyAddr returned. go-redis takes as its
 // Dialer a function that passes on to Dial: func(ctx, network, addr) { return c.Dial(ctx, addr) }.
 func (c *Cluster) Dial(ctx context.Context, addr string) (net.Conn, error) {
-	if addr == c.proxyAddr {
-		return c.proxyPipe.Dial(ctx)
+	if addr == c.servers.proxyAddr {
+		return c.servers.proxyPipe.Dial(ctx)
 	}
 	for _, n := range c.nodes {
 		for _, d := range n.doors {
@@ -184,7 +178,7 @@ func (c *Cluster) Dial(ctx context.Context, addr string) (net.Conn, error) {
 		}
 	}
 	return nil, fmt.Errorf("dial %s: no listener of this cluster, want one of %s or %s",
-		addr, strings.Join(append(c.Addrs(), c.ReplicaAddrs()...), ", "), c.proxyAddr)
+		addr, strings.Join(append(c.Addrs(), c.ReplicaAddrs()...), ", "), c.servers.proxyAddr)
 }
 
 // Dir returns the folder that holds the data, empty for a cluster in memory, and whether Close removes it.
@@ -205,7 +199,7 @@ func (c *Cluster) Shape() settings.ClusterKnobs { return c.settings.Cluster }
 func (c *Cluster) Seed() uint64 { return c.config.Seed }
 
 // BootTime returns how long Start took.
-func (c *Cluster) BootTime() time.Duration { return c.boot }
+func (c *Cluster) BootTime() time.Duration { return c.bootTime }
 
 // Failed returns a channel that gets the error of each store that fails, mostly because of its disk. Such a store
 // stops; the others go on.

@@ -70,30 +70,30 @@ type portToOpen struct {
 // listenAll opens the ports of the stores and the proxy's, and sets the address of each. Without sockets the listeners
 // are nil, and an address is only a name for Dial, so that no client writes to a server that has nothing to do with this
 // cluster. The error is a PortsTakenError where ports are taken.
-func (c *Cluster) listenAll() (proxy net.Listener, err error) {
+func (v *servers) listenAll() (proxy net.Listener, err error) {
 	var all []portToOpen
-	for _, n := range c.nodes {
+	for _, n := range v.nodes {
 		for _, d := range n.doors {
 			who := fmt.Sprint("store ", n.id)
 			if d.replica {
 				who = fmt.Sprintf("store %d as a replica", n.id)
 			}
-			d.addr = c.address(c.config.Port, c.placeOf(n.id, d.replica))
+			d.addr = v.address(v.config.Port, v.placeOf(n.id, d.replica))
 			all = append(all, portToOpen{who, &d.addr, &d.ln})
 		}
 	}
-	c.proxyAddr = c.address(c.config.ProxyPort, 0)
-	if c.config.NoSockets && c.config.ProxyPort == 0 {
-		c.proxyAddr = c.address(0, 99)
+	v.proxyAddr = v.address(v.config.ProxyPort, 0)
+	if v.config.NoSockets && v.config.ProxyPort == 0 {
+		v.proxyAddr = v.address(0, 99)
 	}
-	if c.config.NoSockets {
+	if v.config.NoSockets {
 		return nil, nil
 	}
-	all = append(all, portToOpen{"the proxy", &c.proxyAddr, &proxy})
+	all = append(all, portToOpen{"the proxy", &v.proxyAddr, &proxy})
 	_, err = insist(func() (struct{}, error) { return struct{}{}, listenOn(all) },
 		func(err error) bool { return errors.As(err, new(*PortsTakenError)) })
 	if err == nil {
-		err = c.announced()
+		err = v.announced()
 	}
 	if err != nil {
 		closeAll(all)
@@ -103,26 +103,26 @@ func (c *Cluster) listenAll() (proxy net.Listener, err error) {
 }
 
 // placeOf returns how far the port of a store's address lies behind that of store 1.
-func (c *Cluster) placeOf(id topology.StoreID, replica bool) int {
+func (v *servers) placeOf(id topology.StoreID, replica bool) int {
 	if replica {
-		return len(c.nodes) + int(id) - 1
+		return len(v.nodes) + int(id) - 1
 	}
 	return int(id) - 1
 }
 
 // announced tells what clients are told of the stores. The error is that one cannot be told.
-func (c *Cluster) announced() error {
-	ports := make([]int, c.settings.Addresses())
-	for _, n := range c.nodes {
+func (v *servers) announced() error {
+	ports := make([]int, v.settings.Addresses())
+	for _, n := range v.nodes {
 		for _, d := range n.doors {
-			ports[c.placeOf(n.id, d.replica)] = d.ln.Addr().(*net.TCPAddr).Port
+			ports[v.placeOf(n.id, d.replica)] = d.ln.Addr().(*net.TCPAddr).Port
 		}
 	}
-	lines, err := c.announce.Lines(ports)
+	lines, err := v.announce.Lines(ports)
 	if err != nil {
 		return settings.Invalid{{Name: "redis.cluster_announce", Text: err.Error()}}
 	}
-	if f := c.config.Progress; f != nil {
+	if f := v.config.Progress; f != nil {
 		for _, line := range lines {
 			f(line)
 		}
@@ -138,7 +138,7 @@ const noSocket = "255.255.255.255"
 // Without sockets the host is an IP address, and no name that nobody can resolve: go-redis looks names up although it
 // has a dialer, and the first look-up of a process in a bubble of testing/synctest ends the process at the next one
 // elsewhere.
-func (c *Cluster) address(port, i int) string {
+func (c *core) address(port, i int) string {
 	host := c.config.Bind
 	if c.config.NoSockets {
 		host = noSocket
@@ -190,10 +190,10 @@ func closeAll(all []portToOpen) {
 }
 
 // serve lets a server accept clients from a pipe and, unless it is nil, from a listener.
-func (c *Cluster) serve(s *server.Server, pipe *memconn.Listener, ln net.Listener) {
-	c.wg.Go(func() { s.Serve(pipe) })
+func (v *servers) serve(s *server.Server, pipe *memconn.Listener, ln net.Listener) {
+	v.wg.Go(func() { s.Serve(pipe) })
 	if ln != nil {
-		c.wg.Go(func() { s.Serve(ln) })
+		v.wg.Go(func() { s.Serve(ln) })
 	}
 }
 

@@ -101,7 +101,7 @@ func TestFailureBeforeInstall(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.boots.survey(c.nodes)
-	if _, err := c.listenAll(); err != nil {
+	if _, err := c.servers.listenAll(); err != nil {
 		t.Fatal(err)
 	}
 	n := c.nodes[0]

@@ -15,21 +15,24 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// startProxy serves the clients of the proxy port: those that Dial through memory, and those of ln unless it is nil.
-func (c *Cluster) startProxy(ln net.Listener) {
+// startProxy serves the clients of the proxy port: those that Dial through memory, those of ln
+// unless it is nil, and those of this process.
+func (v *servers) startProxy(ln net.Listener) {
 	proxy := server.New(server.Options{
-		Node: &proxyPort{c}, Settings: c.settings, ClientMemory: c.shared.memory, Sockets: &c.shared.sockets, Scans: &c.shared.scans, Hub: &c.shared.hub,
-		Exposed: c.exposed(), Version: Version, OnUnknown: c.notices.onUnknown, OnKept: c.notices.onKept, Seed: c.config.Seed,
-		OnUndecided: c.notices.onUndecided("proxy port"), Mistakes: c.hooks.Mistakes.Server,
+		Node: &proxyPort{v}, Settings: v.settings, ClientMemory: v.shared.memory, Sockets: &v.shared.sockets, Scans: &v.shared.scans, Hub: &v.shared.hub,
+		Exposed: v.exposed(), Version: Version, OnUnknown: v.notices.onUnknown, OnKept: v.notices.onKept, Seed: v.config.Seed,
+		OnUndecided: v.notices.onUndecided("proxy port"), Mistakes: v.hooks.Mistakes.Server,
 	})
-	c.proxy.Store(proxy)
-	c.proxyPipe = memconn.Listen(memoryAddr(c.proxyAddr))
-	c.serve(proxy, c.proxyPipe, ln)
+	v.proxy.Store(proxy)
+	v.proxyPipe = memconn.Listen(memoryAddr(v.proxyAddr))
+	v.serve(proxy, v.proxyPipe, ln)
+	v.inside = memconn.Listen(memoryAddr("inside"))
+	v.wg.Go(func() { server.Accept(v.inside, nil, proxy.TakeTrusted) })
 }
 
 // replicated asks the store that leads a region how many others have applied an entry. It is 0 if none leads.
-func (c *Cluster) replicated(ctx context.Context, r topology.RegionID, index uint64) int {
-	if n := c.nodes.leaderOf(r); n != nil {
+func (v *servers) replicated(ctx context.Context, r topology.RegionID, index uint64) int {
+	if n := v.nodes.leaderOf(r); n != nil {
 		if s := n.store.Load(); s != nil {
 			return s.Replicated(ctx, r, index)
 		}
@@ -39,9 +42,9 @@ func (c *Cluster) replicated(ctx context.Context, r topology.RegionID, index uin
 
 // compare asks the stores in turn for the checksums of a region's replicas, until one of them finds the leader. The
 // error is region.ErrNone only if no store that runs knows the region.
-func (c *Cluster) compare(ctx context.Context, r topology.RegionID) (region.Comparison, error) {
+func (v *servers) compare(ctx context.Context, r topology.RegionID) (region.Comparison, error) {
 	failure := errNoStore
-	for s := range c.nodes.running() {
+	for s := range v.nodes.running() {
 		got, err := s.Compare(ctx, r)
 		if err == nil {
 			return got, nil
@@ -54,8 +57,8 @@ func (c *Cluster) compare(ctx context.Context, r topology.RegionID) (region.Comp
 }
 
 // setActiveExpire switches the background deletion of expired keys on or off, on every store that runs.
-func (c *Cluster) setActiveExpire(on bool) {
-	for _, n := range c.nodes {
+func (v *servers) setActiveExpire(on bool) {
+	for _, n := range v.nodes {
 		if s := n.store.Load(); s != nil {
 			s.SetActiveExpire(on)
 		}
@@ -64,8 +67,8 @@ func (c *Cluster) setActiveExpire(on bool) {
 
 // settle settles all stores that run: first every replica applies what its leader has, then each store writes its
 // memtables and ends its compactions.
-func (c *Cluster) settle(ctx context.Context) error {
-	running := slices.Collect(c.nodes.running())
+func (v *servers) settle(ctx context.Context) error {
+	running := slices.Collect(v.nodes.running())
 	for _, step := range []func(*store.Store, context.Context) error{
 		(*store.Store).AwaitReplicas, (*store.Store).Settle,
 	} {

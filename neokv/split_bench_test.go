@@ -128,7 +128,7 @@ func BenchmarkSplitBytes(b *testing.B) {
 	}
 	defer c.Close()
 	fillStrings(b, c, splitKeys(), 1000)
-	if err := c.settle(b.Context()); err != nil {
+	if err := c.servers.settle(b.Context()); err != nil {
 		b.Fatal(err)
 	}
 	written := func() (sum uint64) {

@@ -16,11 +16,11 @@ import (
 // rueidis does not try a write again if it cannot connect.
 
 // newStandIn returns a server that stands in for a store.
-func (c *Cluster) newStandIn(n *storePlace) *server.Server {
+func (v *servers) newStandIn(n *storePlace) *server.Server {
 	return server.New(server.Options{
-		Node: &standInPort{proxyPort{c}}, Self: n.id, StandIn: true, Settings: c.settings, ClientMemory: c.shared.memory,
-		Sockets: &c.shared.sockets, Exposed: c.exposed(), Announce: c.announce, Version: Version,
-		Mistakes: c.hooks.Mistakes.Server,
+		Node: &standInPort{proxyPort{v}}, Self: n.id, StandIn: true, Settings: v.settings, ClientMemory: v.shared.memory,
+		Sockets: &v.shared.sockets, Exposed: v.exposed(), Announce: v.announce, Version: Version,
+		Mistakes: v.hooks.Mistakes.Server,
 	})
 }
 

@@ -87,7 +87,7 @@ func (b *WriteBatch) Commit(ctx context.Context) error {
 	if b.err != nil || len(b.args) == 0 {
 		return b.err
 	}
-	_, err := b.c.call(ctx, b.args)
+	_, err := b.c.inside.call(ctx, b.args)
 	return err
 }
 
@@ -124,7 +124,7 @@ func (c *Cluster) ScanPrefix(ctx context.Context, tag, prefix string, limit int)
 		if after != nil {
 			args = append(args, []byte("AFTER"), after)
 		}
-		reply, err := c.call(ctx, args)
+		reply, err := c.inside.call(ctx, args)
 		if err != nil {
 			return nil, err
 		}
