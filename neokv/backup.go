@@ -166,7 +166,7 @@ func (x *backupFolder) fill(ctx context.Context) (b Backup, err error) {
 		}
 		var folders []disk.CatchFolder
 		for _, n := range a.nodes {
-			f := disk.CatchFolder{FS: n.FS(), At: store.Places(n.dir, n.walDir)}
+			f := disk.CatchFolder{FS: n.FS(), At: n.at()}
 			if len(links) > 0 {
 				f.Links = filepath.Join(links[0], n.id.RaftAddress())
 				f.LogLinks = filepath.Join(links[len(links)-1], n.id.RaftAddress())

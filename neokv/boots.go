@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"neokv.dev/neokv/internal/disk"
-	"neokv.dev/neokv/internal/store"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -99,7 +98,7 @@ func (p places) begin(b *boots) bool {
 // and the names of its files show; and makes the store's file system keep the record. It changes nothing there.
 func (n *storePlace) whole() error {
 	last := n.boots.last(n.id)
-	at := store.Places(n.dir, n.walDir)
+	at := n.at()
 	i, err := disk.ReadStoreRecord(n.fs, n.dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && last == 0:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -13,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -125,38 +123,11 @@ func Inspect(ctx context.Context, dir string, most int) (x Inspection, err error
 	return x, i.run(ctx, most, &x)
 }
 
-// lockToRead locks a folder, unless nobody can have locked it.
-func lockToRead(dir string) (io.Closer, error) {
-	info, err := os.Stat(dir)
-	if err != nil {
-		return nil, err
-	}
-	if !info.IsDir() {
-		return nil, fmt.Errorf("%s is no folder", dir)
-	}
-	name := filepath.Join(dir, lockName)
-	if _, err := os.Stat(name); errors.Is(err, fs.ErrNotExist) {
-		return io.NopCloser(nil), nil
-	}
-	lock, err := vfs.Default.Lock(name)
-	switch {
-	case err == nil:
-		return lock, nil
-	case errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS):
-		return io.NopCloser(nil), nil // who cannot write cannot run a cluster here either, and may look
-	case !errors.As(err, new(*fs.PathError)):
-		return nil, fmt.Errorf("folder %s is in use by another process", dir)
-	}
-	return nil, err
-}
-
 // inspector looks at a folder.
 type inspector struct {
-	x     *Inspection
-	fs    *disk.FS
-	dir   string
-	core  *core // as far as a start makes it before it opens a store
-	nodes places
+	x   *Inspection
+	fs  *disk.FS
+	dir string
 
 	mu  sync.Mutex
 	bad []error // what an engine has found damaged
@@ -175,43 +146,22 @@ func (i *inspector) wrong(d Damage) {
 
 func (i *inspector) run(ctx context.Context, most int, x *Inspection) error {
 	i.x = x
-	f := &folder{fs: i.fs, dir: i.dir}
-	r, err := readRecord(i.fs, i.dir)
-	switch half := f.checkFinished(); {
-	case r == nil && half != nil: // which tells more than that the record is missing
-		err = half
-	case err == nil && r == nil:
-		err = fmt.Errorf("folder %s has no %s: it is no data folder", i.dir, recordName)
-	}
+	r, err := readRemains(i.fs, i.dir)
 	if err != nil {
 		return err
 	}
-	x.Format, x.Cluster, x.Copy, x.Start, x.Closed = r.Format, r.Cluster, r.Copy, r.Boot, r.Journal == 0
-	for _, err := range []error{f.checkFinished(), f.checkClean(false)} {
-		if err != nil {
-			i.wrong(Damage{What: err.Error()})
-		}
+	x.Format, x.Cluster, x.Copy, x.Start, x.Closed = r.format, r.cluster, r.copy, r.start, r.closed
+	for _, err := range r.refused {
+		i.wrong(Damage{What: err.Error()})
 	}
-	if r.Format != keys.FormatVersion {
-		return f.take(r, settings.ClusterKnobs{}, "")
-	}
-	if err := f.take(r, settings.ClusterKnobs{}, ""); err != nil {
-		i.wrong(Damage{File: filepath.Join(i.dir, recordName), What: err.Error(),
+	if r.damaged != nil {
+		i.wrong(Damage{File: filepath.Join(i.dir, recordName), What: r.damaged.Error(),
 			Lost: "the shape of the cluster, and which stores took part in its starts"})
-		if f.shape.Stores < 1 || f.shape.Stores > 1<<10 {
-			return err
-		}
 	}
-	x.Shape = f.shape
-	i.core = &core{folder: f, settings: settings.Default(), identity: f.cluster, copy: f.copy}
-	i.core.settings.Cluster = f.shape
-	b := &boots{core: i.core}
-	i.nodes = makePlaces(&placeParts{core: i.core, boots: b})
-	for _, n := range i.nodes {
-		n.fs = i.fs
+	x.Shape = r.shape
+	if err := r.replayJournal(); err != nil {
+		i.wrong(Damage{What: err.Error(), Lost: "the last writes of all stores"})
 	}
-	b.survey(i.nodes)
-	i.journal()
 	var open []*store.Inspection
 	defer func() {
 		for _, s := range open {
@@ -220,7 +170,7 @@ func (i *inspector) run(ctx context.Context, most int, x *Inspection) error {
 			}
 		}
 	}()
-	for _, n := range i.nodes {
+	for _, n := range r.nodes {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
@@ -229,28 +179,16 @@ func (i *inspector) run(ctx context.Context, most int, x *Inspection) error {
 	return i.contents(ctx, open, most)
 }
 
-// journal completes the logs, in memory, with what only the journal has.
-func (i *inspector) journal() {
-	o := disk.JournalOptions{FS: i.fs, Dir: i.core.folder.journal(), Needed: i.core.folder.journaled,
-		Logs: make(map[uint16]string), Lost: func(uint16) {}}
-	for _, n := range i.nodes {
-		o.Logs[uint16(n.id)] = store.Places(n.dir, n.walDir).Logs
-	}
-	if err := disk.ReplayJournal(o); err != nil {
-		i.wrong(Damage{What: err.Error(), Lost: "the last writes of all stores"})
-	}
-}
-
 // store looks at a store's folder, and opens its database. It returns nil if it cannot.
 func (i *inspector) store(n *storePlace) *store.Inspection {
 	id := int(n.id)
-	at := store.Places(n.dir, n.walDir)
+	at := n.at()
 	s := InspectedStore{Store: id, Regions: []InspectedRegion{}, Keyspaces: []InspectedKeyspace{}}
 	defer func() { i.x.Stores = append(i.x.Stores, s) }()
-	if n.failure != nil {
-		i.wrong(Damage{Store: id, What: n.failure.Error(), Lost: "what the store has promised to the others"})
+	if err := n.Failure(); err != nil {
+		i.wrong(Damage{Store: id, What: err.Error(), Lost: "what the store has promised to the others"})
 	}
-	for _, dir := range slices.Compact([]string{n.dir, at.Logs}) {
+	for _, dir := range slices.Compact([]string{at.Store, at.Logs}) {
 		if dir == at.Engine {
 			continue
 		}
@@ -263,11 +201,9 @@ func (i *inspector) store(n *storePlace) *store.Inspection {
 			return nil
 		})
 	}
-	i.listed(id, n.dir, at)
+	i.listed(id, at)
 	damaged := i.tables(id, at.Engine)
-	db, wrong, err := store.OpenInspection(store.Options{
-		ID: n.id, FS: i.fs, Dir: n.dir, WALDir: n.walDir, Cluster: n.identity, Settings: i.core.settings,
-	}, i.note)
+	db, wrong, err := n.inspect(i.note)
 	if err != nil {
 		d := Damage{Store: id, What: fmt.Sprintf("store %d cannot be opened: %v", id, line(err)),
 			Lost: "all that the store has"}
@@ -324,8 +260,8 @@ func (i *inspector) found() (bad []error) {
 }
 
 // listed compares the logs and manifests that a store's record lists with their checksums there.
-func (i *inspector) listed(id int, dir string, at disk.Places) {
-	r, err := disk.ReadStoreRecord(vfs.Default, dir)
+func (i *inspector) listed(id int, at disk.Places) {
+	r, err := disk.ReadStoreRecord(vfs.Default, at.Store)
 	if err != nil {
 		return // survey has told
 	}

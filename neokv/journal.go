@@ -7,7 +7,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"neokv.dev/neokv/fault"
 	"neokv.dev/neokv/internal/disk"
-	"neokv.dev/neokv/internal/store"
 )
 
 // journal is the file that makes the logs of all stores durable with one sync: see disk.Journal.
@@ -28,7 +27,7 @@ func (j *journal) open(nodes places) (err error) {
 	}
 	for _, n := range nodes {
 		if n.failure == nil {
-			o.Logs[uint16(n.id)] = store.Places(n.dir, n.walDir).Logs
+			o.Logs[uint16(n.id)] = n.at().Logs
 		}
 	}
 	shared := j.settings.Engine.SharedSync && j.settings.Engine.WALSync == "always" && len(nodes) > 1

@@ -91,6 +91,9 @@ func makePlaces(x *placeParts) places {
 	return x.all
 }
 
+// at is where the store's files are.
+func (n *storePlace) at() disk.Places { return store.Places(n.dir, n.walDir) }
+
 // addr is the store's own address.
 func (n *storePlace) addr() string { return n.doors[0].addr }
 
@@ -170,7 +173,7 @@ func (n *storePlace) listen() (opened bool, err error) {
 // open opens the store. The place stays down meanwhile, so fail tells nobody of a store that fails: serve does.
 func (n *storePlace) open(booting bool) (*store.Store, error) {
 	if j := n.journal.now.Load(); j != nil {
-		if err := n.fs.Share(j, uint16(n.id), store.Places(n.dir, n.walDir).Logs); err != nil {
+		if err := n.fs.Share(j, uint16(n.id), n.at().Logs); err != nil {
 			return nil, err
 		}
 	}
