@@ -54,6 +54,7 @@ var (
 		"neokv/internal/tracking", // who caches what: it knows no connection
 		"neokv/internal/server",
 		"neokv/internal/seam",
+		"neokv/internal/cluster", // all of a cluster that runs; neokv is its façade
 		"neokv",
 		"neokv/internal/chat/direct",
 		"neokv/neokvtest",

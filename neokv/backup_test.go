@@ -185,7 +185,7 @@ func fillKeys(t *testing.T, c *Cluster, keys int) {
 		}
 		if i == keys/2 {
 			for _, n := range c.nodes {
-				if err := n.store.Load().Flush(t.Context()); err != nil {
+				if err := n.Store().Flush(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -222,7 +222,7 @@ func TestBackupCutShort(t *testing.T) {
 				left = fsys.Crash(50, random)
 			}
 		})
-		if _, err := c.backups.backupTo(t.Context(), fsys, "/x/copy"); err != nil {
+		if _, err := backupTo(t.Context(), c, fsys, "/x/copy"); err != nil {
 			t.Fatalf("cut at sync %d: %v", at, err) // behind the fence all succeeds
 		}
 		if over = left == nil; over { // nothing is lost behind the end
@@ -252,7 +252,7 @@ func TestBackupCutShort(t *testing.T) {
 		if _, err := openImage(left, "/x/copy"+unfinished); err == nil {
 			t.Errorf("cut at sync %d: the unfinished folder opens", at)
 		}
-		if _, err := c.backups.backupTo(t.Context(), left, "/x/copy"); err != nil {
+		if _, err := backupTo(t.Context(), c, left, "/x/copy"); err != nil {
 			t.Errorf("cut at sync %d: the next backup: %v", at, err)
 		} else if _, err := openImage(left, "/x/copy"); err != nil {
 			t.Errorf("cut at sync %d: the next backup: %v", at, err)
@@ -314,7 +314,7 @@ func TestBackupRefused(t *testing.T) {
 	// A second one at the same time; then the first one is given up.
 	ctx, cancel := context.WithCancel(t.Context())
 	second := filepath.Join(base, "second")
-	_, err := c.backups.backupTo(ctx, &gateFS{vfs.Default, func(name string) error {
+	_, err := backupTo(ctx, c, &gateFS{vfs.Default, func(name string) error {
 		if strings.HasSuffix(name, ".log") {
 			short, cancelShort := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancelShort()
@@ -333,7 +333,7 @@ func TestBackupRefused(t *testing.T) {
 		t.Errorf("a backup that was given up: %v; want %v", err, context.Canceled)
 	}
 	// The disk is full in the middle.
-	_, err = c.backups.backupTo(t.Context(), &gateFS{vfs.Default, func(name string) error {
+	_, err = backupTo(t.Context(), c, &gateFS{vfs.Default, func(name string) error {
 		if strings.Contains(name, "MANIFEST-") {
 			return errors.New("no space left on device")
 		}
@@ -344,7 +344,7 @@ func TestBackupRefused(t *testing.T) {
 	}
 	// Somebody else takes the name before the backup has it.
 	taken := filepath.Join(base, "taken")
-	_, err = c.backups.backupTo(t.Context(), &gateFS{vfs.Default, func(name string) error {
+	_, err = backupTo(t.Context(), c, &gateFS{vfs.Default, func(name string) error {
 		if strings.Contains(name, "MANIFEST-") {
 			return os.MkdirAll(filepath.Join(taken, "theirs"), 0o700)
 		}

@@ -50,7 +50,7 @@ func BenchmarkBlocking(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer c.Close()
-	table := c.table.get()
+	table := c.in.Table()
 	dial := func(key string) net.Conn {
 		r, _ := table.Region(topology.SlotOf([]byte(key)))
 		nc, err := net.Dial("tcp", c.Addrs()[r.Leader-1])

@@ -286,7 +286,7 @@ func TestCrowdsEnd(t *testing.T) {
 		blocked(len(all))
 	})
 	during("another leader", func() {
-		leader := c.table.get().Regions[0].Leader
+		leader := c.in.Table().Regions[0].Leader
 		if _, err := c.Inject(t.Context(), fault.MustParse(fmt.Sprint("transfer 1 ", leader%3+1))); err != nil {
 			t.Fatal(err)
 		}

@@ -124,9 +124,9 @@ func TestRueidisCaches(t *testing.T) {
 				}
 				victim := killLeader(t, c, random)
 				seen(50)
-				do(t, c, fmt.Sprint("restart ", victim.id))
+				do(t, c, fmt.Sprint("restart ", victim.ID()))
 				for _, n := range c.nodes {
-					if err := n.store.Load().AwaitReplicas(t.Context()); err != nil {
+					if err := n.Store().AwaitReplicas(t.Context()); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -159,7 +159,7 @@ func TestManyTrackedKeys(t *testing.T) {
 			s.Redis.ClientMemory = 8 << 20
 		}
 		c := start(t, Config{InMemory: true, NoSockets: true, Settings: s})
-		waitFor(t, 20*time.Second, "no memory of clients", func() bool { return c.shared.memory.Used() < 64<<10 })
+		waitFor(t, 20*time.Second, "no memory of clients", func() bool { return c.in.Inside().HeldForClients() < 64<<10 })
 		nc, err := c.Dial(t.Context(), c.ProxyAddr())
 		if err != nil {
 			t.Fatal(err)
@@ -191,10 +191,10 @@ func TestManyTrackedKeys(t *testing.T) {
 				fmt.Fprintf(&call, " key:%d", n+i)
 			}
 			ask(call.String())
-			peak = max(peak, c.shared.memory.Used())
+			peak = max(peak, c.in.Inside().HeldForClients())
 		}
 		ask("PING")
-		left := c.servers.proxy.Load().Tracked().Keys
+		left := c.in.Inside().Proxy().Tracked().Keys
 		t.Logf("at most %d keys: the table has %d, the client is told that %d have changed; clients held %d KiB at most",
 			most, left, given, peak>>10)
 		if left+given < keys || most > 0 && left != most || most == 0 && left > keys/2 || left < keys/20 {
@@ -204,7 +204,7 @@ func TestManyTrackedKeys(t *testing.T) {
 			t.Errorf("clients held %d KiB", peak>>10)
 		}
 		nc.Close()
-		waitFor(t, 20*time.Second, "the memory of the table", func() bool { return c.shared.memory.Used() < 64<<10 })
+		waitFor(t, 20*time.Second, "the memory of the table", func() bool { return c.in.Inside().HeldForClients() < 64<<10 })
 	}
 }
 
@@ -218,7 +218,7 @@ func TestTrackerThatNeverReads(t *testing.T) {
 	for _, call := range []string{"HELLO 3", "CLIENT TRACKING ON BCAST"} {
 		io.WriteString(deaf, call+"\r\n")
 	}
-	clients := func() int { return c.servers.proxy.Load().Tracked().Clients }
+	clients := func() int { return c.in.Inside().Proxy().Tracked().Clients }
 	waitFor(t, 20*time.Second, "the client to track", func() bool { return clients() == 1 })
 	long := strings.Repeat("k", 1000)
 	for i := 0; clients() > 0; i++ {
@@ -229,7 +229,7 @@ func TestTrackerThatNeverReads(t *testing.T) {
 			t.Fatal("the client is still there")
 		}
 	}
-	waitFor(t, 20*time.Second, "the memory of the client", func() bool { return c.shared.memory.Used() < 64<<10 })
+	waitFor(t, 20*time.Second, "the memory of the client", func() bool { return c.in.Inside().HeldForClients() < 64<<10 })
 }
 
 // TestToldWhileWaiting: a client that waits in WAIT is told of changes meanwhile.

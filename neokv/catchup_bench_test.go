@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"neokv.dev/neokv/internal/cluster"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
@@ -18,8 +19,8 @@ import (
 var catchUpMB = flag.Int("catchup.mb", 100, "how large the region is in BenchmarkCatchUp")
 
 // replicaOn returns the replica of a region on a store, nil while there is none.
-func (n *storePlace) replicaOn(id topology.RegionID) *region.Replica {
-	if s := n.store.Load(); s != nil {
+func replicaOn(n *cluster.Place, id topology.RegionID) *region.Replica {
+	if s := n.Store(); s != nil {
 		return s.Replica(id)
 	}
 	return nil
@@ -44,7 +45,7 @@ func BenchmarkCatchUp(b *testing.B) {
 			b.Fatal(err)
 		}
 		away := c.nodes[2]
-		if err := away.stop(); err != nil {
+		if err := doText(b.Context(), c, "stop 3"); err != nil {
 			b.Fatal(err)
 		}
 		fill(b, c, *catchUpMB<<20)
@@ -52,23 +53,23 @@ func BenchmarkCatchUp(b *testing.B) {
 		runtime.GC()
 		before := heap()
 		peak, sampled := watchHeap()
-		leader := c.nodes[0].replicaOn(1)
+		leader := replicaOn(c.nodes[0], 1)
 		goal := leader.Applied()
 		b.StartTimer()
 		begin := time.Now()
-		if err := away.restart(); err != nil {
+		if err := doText(b.Context(), c, "restart 3"); err != nil {
 			b.Fatal(err)
 		}
 		waitFor(b, time.Minute, "the store to catch up", func() bool {
-			r := away.replicaOn(1)
+			r := replicaOn(away, 1)
 			return r != nil && r.Applied() >= goal && r.Counters().SnapshotsReceived.Load() > 0
 		})
 		took := time.Since(begin)
 		b.StopTimer()
 		most := peak()
-		bytes := away.replicaOn(1).Counters().SnapshotBytes.Load()
+		bytes := replicaOn(away, 1).Counters().SnapshotBytes.Load()
 		stop()
-		got, err := c.nodes[0].store.Load().Compare(b.Context(), 1)
+		got, err := c.nodes[0].Store().Compare(b.Context(), 1)
 		if err != nil || got.Verdict() != "equal" {
 			b.Errorf("%+v, %v", got, err)
 		}

@@ -28,14 +28,14 @@ import (
 func changeRegions(t *testing.T, c *Cluster, n int, random *rand.Rand, allLead bool, after func(outcome string)) {
 	t.Helper()
 	for range n {
-		regions := c.regions.all()
+		regions := c.in.Regions()
 		f := fault.Fault{Verb: fault.Split}
 		if len(regions) > 2 && random.IntN(14) < len(regions) {
 			f.Verb = fault.Merge
 		}
 		at := random.IntN(len(regions) - 1)
-		leader := c.nodes.leaderOf(regions[at+1].ID)
-		if allLead && (leader == nil || len(leader.store.Load().Replicas().Leads()) < 2) {
+		leader := c.nodes.LeaderOf(regions[at+1].ID)
+		if allLead && (leader == nil || len(leader.Store().Replicas().Leads()) < 2) {
 			f.Verb = fault.Split
 		}
 		f.Region = int(regions[at].ID)

@@ -219,13 +219,7 @@ func TestWaitForReplicas(t *testing.T) {
 	if !served {
 		t.Errorf("on a store's port: %q", reply)
 	}
-	for _, n := range c.nodes {
-		if n.id == 3 {
-			if err := n.stop(); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
+	do(t, c, "stop 3")
 	nc, err := net.Dial("tcp", c.ProxyAddr())
 	if err != nil {
 		t.Fatal(err)
@@ -295,7 +289,7 @@ func TestLargeRepliesNobodyReads(t *testing.T) {
 		if got, err := good.Get(ctx, "small").Int(); got != i || err != nil {
 			t.Fatalf("behind %d clients: %d, %v", i, got, err)
 		}
-		most = max(most, c.shared.memory.Used())
+		most = max(most, c.in.Inside().HeldForClients())
 	}
 	if most > 72<<20 {
 		t.Errorf("clients held %d bytes, want about 64 MiB at most", most)
@@ -309,9 +303,9 @@ func TestLargeRepliesNobodyReads(t *testing.T) {
 	for _, nc := range idle {
 		nc.Close()
 	}
-	for end := time.Now().Add(30 * time.Second); c.shared.memory.Used() > 8<<20; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); c.in.Inside().HeldForClients() > 8<<20; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%d bytes are held for clients that have gone", c.shared.memory.Used())
+			t.Fatalf("%d bytes are held for clients that have gone", c.in.Inside().HeldForClients())
 		}
 	}
 	// A client that reads its replies gets all of a pipeline, in order.
@@ -346,15 +340,15 @@ func TestPipelinesNobodyReads(t *testing.T) {
 	}
 	changes := func() (n uint64) {
 		for _, node := range c.nodes {
-			for r := range c.settings.Cluster.Regions {
-				if replica := node.store.Load().Replica(topology.RegionID(r + 1)); replica != nil {
+			for r := range c.Settings().Cluster.Regions {
+				if replica := node.Store().Replica(topology.RegionID(r + 1)); replica != nil {
 					n += replica.Counters().LeaderChanges.Load()
 				}
 			}
 		}
 		return n
 	}
-	before, held, highest := changes(), c.shared.memory.Used(), int64(0)
+	before, held, highest := changes(), c.in.Inside().HeldForClients(), int64(0)
 	for i := range clients {
 		nc, err := c.Dial(ctx, c.ProxyAddr())
 		if err != nil {
@@ -365,13 +359,13 @@ func TestPipelinesNobodyReads(t *testing.T) {
 		if err := good.Set(ctx, "small", i, 0).Err(); err != nil {
 			t.Fatal(err)
 		}
-		highest = max(highest, c.shared.memory.Used()-held)
+		highest = max(highest, c.in.Inside().HeldForClients()-held)
 	}
 	for range 100 { // the server serves the last of them, too
 		if err := good.Get(ctx, "big0").Err(); err != nil {
 			t.Fatal(err)
 		}
-		highest = max(highest, c.shared.memory.Used()-held)
+		highest = max(highest, c.in.Inside().HeldForClients()-held)
 	}
 	if highest > clients*most {
 		t.Errorf("%d clients hold %d bytes, want at most %d each", clients, highest, most)

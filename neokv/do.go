@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"neokv.dev/neokv/internal/cluster"
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/topology"
@@ -22,7 +23,7 @@ import (
 // What errors.Is finds in the errors of this package.
 var (
 	// ErrClosed says that the cluster is closed, or closes.
-	ErrClosed = errors.New("the cluster is closed")
+	ErrClosed error = cluster.ErrClosed
 	// ErrNilContext says that the caller has passed no context.
 	ErrNilContext = errors.New("nil context")
 	// ErrUnknownOutcome says that nobody knows whether a write has happened, or will happen yet: all of it, or with the
@@ -295,7 +296,7 @@ func readReply(in *bufio.Reader) (any, error) {
 
 // Leader returns the number of the store that serves a key, 0 if none does.
 func (c *Cluster) Leader(key string) int {
-	if t := c.table.get(); t != nil {
+	if t := c.in.Table(); t != nil {
 		if r, _ := t.Region(slotOf(key)); r != nil {
 			return int(r.Leader)
 		}
@@ -312,7 +313,6 @@ func (c *Cluster) Advance(d time.Duration) error {
 	if d < 0 {
 		return fmt.Errorf("advance by %s: a cluster's clock never goes back", d)
 	}
-	c.advanced.Add(int64(d))
-	c.event(EventCluster, "the clocks go ahead by %s", d)
+	c.in.Advance(d)
 	return nil
 }

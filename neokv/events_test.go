@@ -25,7 +25,7 @@ func eventsOf(t *testing.T, least int, mistakes seam.Mistakes) (proxy []string, 
 	writer := c.listener(t, c.ProxyAddr())
 	var keys []string
 	for i := range c.nodes {
-		key := keyAt(t, c, c.nodes[i].id)
+		key := keyAt(t, c, c.nodes[i].ID())
 		keys = append(keys, key)
 		for _, call := range []string{"SET " + key + " 1", "GET " + key, "DEL " + key, "GET " + key} {
 			writer.ask(t, call)

@@ -66,12 +66,12 @@ func BenchmarkExpiry(b *testing.B) {
 
 		active := func(on bool) {
 			for _, node := range c.nodes {
-				node.store.Load().SetActiveExpire(on)
+				node.Store().SetActiveExpire(on)
 			}
 		}
 		expired := func() (n int) {
 			for _, node := range c.nodes {
-				for _, r := range node.store.Load().Counters().Regions {
+				for _, r := range node.Store().Counters().Regions {
 					n += int(r.ExpiredKeys.Load())
 				}
 			}

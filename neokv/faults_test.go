@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -67,23 +66,6 @@ func await(t *testing.T, what string, ok func() bool) {
 // served reports whether every region has a leader.
 func served(c *Cluster) bool {
 	return !slices.ContainsFunc(c.Status().Regions, func(r RegionStatus) bool { return r.Leader == 0 })
-}
-
-// TestActions: the cluster carries out what package fault knows, and nothing else.
-func TestActions(t *testing.T) {
-	all := new(faults).verbs()
-	for _, v := range fault.Verbs() {
-		if all[v].do == nil {
-			t.Errorf("nothing carries out %s", v)
-		}
-		if f := (fault.Fault{Verb: v}); f.Lasts() != (all[v].now != nil) {
-			t.Errorf("%s lasts: %v; its row does not say so", v, f.Lasts())
-		}
-		delete(all, v)
-	}
-	if len(all) > 0 {
-		t.Errorf("actions of unknown verbs: %v", slices.Collect(maps.Keys(all)))
-	}
 }
 
 // TestFaultsInForce gives a cluster faults, whose list has the texts that bring them about again.
@@ -187,7 +169,7 @@ func inMemoryAndOnDisk(t *testing.T, name string, journal int64, test func(t *te
 // directClient returns a client of the proxy port: through a socket, or in memory if the cluster has none.
 func directClient(t *testing.T, c *Cluster) *redis.Client {
 	o := &redis.Options{Addr: c.ProxyAddr()}
-	if c.config.NoSockets {
+	if strings.HasPrefix(c.ProxyAddr(), noSocket) {
 		o.Dialer = func(ctx context.Context, _, addr string) (net.Conn, error) { return c.Dial(ctx, addr) }
 	}
 	return redis.NewClient(o)
@@ -514,7 +496,7 @@ func TestKillsHoldNothing(t *testing.T) {
 	}
 	inMemoryAndOnDisk(t, "", 64<<10, func(t *testing.T, c *Cluster) {
 		warm, rounds := 22, 100 // the same store was the last to be killed
-		if c.folder != nil {
+		if dir, _ := c.Dir(); dir != "" {
 			rounds = 52 // which takes real time; the heap varies less there
 		}
 		var level footprint

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"neokv.dev/neokv/internal/cluster"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -173,8 +174,8 @@ func TestGoRedisThroughTransfers(t *testing.T) {
 		for i := range transfers {
 			region := topology.RegionID(1 + i%c.Shape().Regions)
 			to := c.nodes[(i/c.Shape().Regions+i)%len(c.nodes)]
-			leads := func(n *storePlace) bool {
-				for _, lead := range n.store.Load().Replicas().Leads() {
+			leads := func(n *cluster.Place) bool {
+				for _, lead := range n.Store().Replicas().Leads() {
 					if lead.Region == region {
 						return true
 					}
@@ -182,13 +183,13 @@ func TestGoRedisThroughTransfers(t *testing.T) {
 				return false
 			}
 			if leads(to) {
-				to = c.nodes[int(to.id)%len(c.nodes)]
+				to = c.nodes[int(to.ID())%len(c.nodes)]
 			}
 			var again time.Time // Raft may ignore a request
-			waitFor(t, 20*time.Second, fmt.Sprintf("store %d to lead region %d", to.id, region), func() bool {
+			waitFor(t, 20*time.Second, fmt.Sprintf("store %d to lead region %d", to.ID(), region), func() bool {
 				for _, n := range c.nodes {
 					if n != to && time.Now().After(again) && leads(n) {
-						n.store.Load().Transfer(region, to.id)
+						n.Store().Transfer(region, to.ID())
 						again = time.Now().Add(500 * time.Millisecond)
 					}
 				}
@@ -219,13 +220,13 @@ func TestGoRedisThroughACut(t *testing.T) {
 		cut := time.Now()
 		do(t, c, "partition 2 all")
 		waitFor(t, 20*time.Second, "the store to step down", func() bool {
-			return len(victim.store.Load().Replicas().Leads()) == 0
+			return len(victim.Store().Replicas().Leads()) == 0
 		})
 		stepped := time.Now()
 		waitFor(t, 20*time.Second, "the others to lead all regions", func() bool {
 			leads := 0
 			for _, n := range c.nodes {
-				leads += len(n.store.Load().Replicas().Leads())
+				leads += len(n.Store().Replicas().Leads())
 			}
 			return leads == c.Shape().Regions
 		})

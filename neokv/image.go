@@ -2,18 +2,10 @@ package neokv
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io"
-	"sync"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"neokv.dev/neokv/fault"
-	"neokv.dev/neokv/internal/disk"
-	"neokv.dev/neokv/internal/seam"
-	"neokv.dev/neokv/internal/topology"
+	"neokv.dev/neokv/internal/cluster"
 	"neokv.dev/neokv/settings"
 )
 
@@ -21,98 +13,22 @@ import (
 // data. A cluster that Start boots from it begins as the first one would have begun after a power cut at that instant
 // that took all stores and nothing that they had written. An image does not change, so any number of clusters may start
 // from it, also at the same time. It shares its bytes with them and with the cluster that it was taken of.
-type Image struct {
-	cluster  [16]byte
-	copy     string // see disk.StoreRecord.Copy
-	settings settings.Settings
-	advanced time.Duration
-	dirs     []string // the folder of each store on its disk
-	disks    []*disk.FS
-}
+type Image struct{ in *cluster.Image }
 
 // OpenImage reads a folder that Cluster.Backup has made, or that a cluster has closed, into memory. The image needs the
 // folder no more. Its settings are the default ones, with the shape of the folder.
 func OpenImage(dir string) (*Image, error) { return openImage(vfs.Default, dir) }
 
-func openImage(fsys vfs.FS, dir string) (image *Image, err error) {
-	defer func() {
-		if err != nil {
-			image, err = nil, fmt.Errorf("image: %w", err)
-		}
-	}()
-	r, err := readRecord(fsys, dir)
-	switch {
-	case err != nil:
-		return nil, err
-	case r == nil:
-		return nil, fmt.Errorf("folder %s has no %s", dir, recordName)
-	case r.WALDir != "":
-		return nil, fmt.Errorf("folder %s has its write-ahead logs in %s: back the cluster up", dir, r.WALDir)
-	}
-	lock, err := fsys.Lock(fsys.PathJoin(dir, lockName))
+func openImage(fsys vfs.FS, dir string) (*Image, error) {
+	in, err := cluster.OpenImage(fsys, dir)
 	if err != nil {
-		return nil, fmt.Errorf("folder %s is in use: %w", dir, err)
-	}
-	defer func() { err = errors.Join(err, lock.Close()) }()
-	f := &folder{fs: fsys, dir: dir}
-	if err := errors.Join(f.checkFinished(), f.checkClean(false), f.take(r, settings.ClusterKnobs{}, "")); err != nil {
 		return nil, err
 	}
-	if f.journaled != 0 {
-		return nil, fmt.Errorf("folder %s was not closed cleanly: start and stop it once", dir)
-	}
-	image = &Image{cluster: f.cluster, copy: f.copy, settings: settings.Default()}
-	image.settings.Cluster = f.shape
-	for i := range f.shape.Stores {
-		name := topology.StoreID(i + 1).RaftAddress()
-		to := disk.Mem()
-		if err := copyFolder(fsys, fsys.PathJoin(dir, name), to, "/"+name); err != nil {
-			return nil, err
-		}
-		image.disks, image.dirs = append(image.disks, to), append(image.dirs, "/"+name)
-	}
-	return image, nil
-}
-
-// copyFolder copies a folder, with all in it, from one file system to another.
-func copyFolder(from vfs.FS, dir string, to vfs.FS, as string) error {
-	names, err := from.List(dir)
-	if err == nil {
-		err = to.MkdirAll(as, 0o755)
-	}
-	for _, name := range names {
-		if err != nil {
-			return err
-		}
-		name, as := from.PathJoin(dir, name), to.PathJoin(as, name)
-		var info vfs.FileInfo
-		if info, err = from.Stat(name); err != nil {
-			return err
-		}
-		if info.IsDir() {
-			err = copyFolder(from, name, to, as)
-		} else {
-			err = copyFile(from, name, to, as)
-		}
-	}
-	return err
-}
-
-func copyFile(from vfs.FS, name string, to vfs.FS, as string) error {
-	r, err := from.Open(name)
-	if err != nil {
-		return err
-	}
-	w, err := to.Create(as, vfs.WriteCategoryUnspecified)
-	if err == nil {
-		_, err = io.Copy(w, r)
-		err = errors.Join(err, w.Close())
-	}
-	return errors.Join(err, r.Close())
+	return &Image{in}, nil
 }
 
 // Settings returns the settings of the cluster of which the image was taken.
-func (i *Image) Settings() settings.Settings { return i.settings }
+func (i *Image) Settings() settings.Settings { return i.in.Settings() }
 
 // Snapshot takes an image of the cluster, which must be one in memory. The stores that run first write their memtables
 // to tables, so that clusters start from the image without reading logs; clients may go on writing. A store that does
@@ -121,66 +37,9 @@ func (c *Cluster) Snapshot(ctx context.Context) (image *Image, err error) {
 	if ctx == nil {
 		return nil, ErrNilContext
 	}
-	return c.backups.snapshot(ctx)
-}
-
-// snapshot is Cluster.Snapshot.
-func (a *backups) snapshot(ctx context.Context) (image *Image, err error) {
-	switch {
-	case a.folder != nil:
-		return nil, errors.New("snapshot: the cluster is not in memory; Backup copies it to a folder, which OpenImage reads")
-	case a.hooks.JournalBytes != nil:
-		return nil, errors.New("snapshot: the stores share a journal")
-	}
-	err = a.power.change(ctx, func() error {
-		errs := make([]error, len(a.nodes))
-		var wg sync.WaitGroup
-		for i, n := range a.nodes {
-			if s := n.store.Load(); s != nil && n.diskIsGood() {
-				wg.Go(func() { errs[i] = s.Flush(ctx) })
-			}
-		}
-		wg.Wait()
-		image = &Image{cluster: a.identity, copy: a.copy, settings: a.settings, advanced: time.Duration(a.advanced.Load())}
-		disks := make([]*disk.FS, len(a.nodes))
-		for i, n := range a.nodes {
-			disks[i], image.dirs = n.FS(), append(image.dirs, n.dir)
-		}
-		image.disks = disk.Freeze(disks)
-		return errors.Join(errs...)
-	})
+	in, err := c.in.Snapshot(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("snapshot: %w", err)
+		return nil, err
 	}
-	return image, nil
-}
-
-// diskIsGood reports whether a store runs here whose disk does what it is asked: a flush may neither hang nor fail.
-func (n *storePlace) diskIsGood() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return !n.down && n.failure == nil && n.faults.process == "" && n.faults.drive == (fault.Drive{})
-}
-
-// checkFrom returns the settings for a cluster that starts from an image, or an error if it cannot start so.
-func (config *Config) checkFrom(hooks *seam.Hooks) (settings.Settings, error) {
-	from := config.From
-	s := from.settings
-	if config.Settings != nil {
-		s = *config.Settings
-		s.Cluster = from.settings.Cluster
-	}
-	asked, have := shape(settings.ClusterKnobs{
-		Stores: config.Stores, Replicas: config.Replicas, Regions: config.Regions,
-	}, from.settings.Cluster), from.settings.Cluster
-	switch {
-	case config.Dir != "":
-		return s, fmt.Errorf("folder %s: a cluster that starts from an image is in memory", config.Dir)
-	case hooks.JournalBytes != nil:
-		return s, errors.New("a cluster that starts from an image has no journal")
-	case asked != have:
-		return s, fmt.Errorf("%d stores, %d replicas, %d regions: the image has %d, %d and %d",
-			asked.Stores, asked.Replicas, asked.Regions, have.Stores, have.Replicas, have.Regions)
-	}
-	return s, nil
+	return &Image{in}, nil
 }

@@ -59,39 +59,6 @@ func counts(t *testing.T, c *Cluster, addr string, of counters.Scope) map[string
 	return out
 }
 
-// INFO has a function for the value of each line in the list, and for no other line.
-func TestInfoHasAValueForEachLine(t *testing.T) {
-	names := map[string]bool{}
-	for _, l := range counters.All {
-		if names[l.Name] {
-			t.Errorf("%s is listed twice", l.Name)
-		}
-		names[l.Name] = true
-		fact, ofStore, ofProcess := factOf[l.Name] != nil, storeValue[l.Name] != nil, processValue[l.Name] != nil
-		want := [3]bool{l.Kind == counters.Fact}
-		want[1] = !want[0] && l.Scope == counters.Store
-		want[2] = !want[0] && l.Scope == counters.Process
-		if got := [3]bool{fact, ofStore, ofProcess}; got != want {
-			t.Errorf("%s: a value as fact, of a store, of the process: %v; want %v", l.Name, got, want)
-		}
-	}
-	for name := range factOf {
-		if !names[name] {
-			t.Errorf("%s: a fact that is not in the list", name)
-		}
-	}
-	for name := range storeValue {
-		if !names[name] {
-			t.Errorf("%s: a value of a store that is not in the list", name)
-		}
-	}
-	for name := range processValue {
-		if !names[name] {
-			t.Errorf("%s: a value of the process that is not in the list", name)
-		}
-	}
-}
-
 // Each port prints the lines that counters.All has for it, in that order, and no others.
 func TestInfoIsAsDocumented(t *testing.T) {
 	c := start(t, Config{Stores: 2, Regions: 2, InMemory: true, NoSockets: true})
@@ -206,9 +173,7 @@ func TestInfoCounts(t *testing.T) {
 			got["raft_entry_bytes"], got["wal_bytes"], bytes)
 	}
 
-	if err := c.nodes[2].stop(); err != nil {
-		t.Fatal(err)
-	}
+	do(t, c, "stop 3")
 	notLess("a store has stopped", before, counts(t, c, c.ProxyAddr(), counters.Store))
 	if got, _ := infoNeokv(t, c, c.ProxyAddr()); got["store_3_state"] != "stopped" || got["store_1_state"] != "ok" {
 		t.Errorf("states %s, %s; want ok, stopped", got["store_1_state"], got["store_3_state"])
@@ -232,8 +197,8 @@ func TestSettle(t *testing.T) {
 		t.Fatal(err)
 	}
 	written := map[topology.RegionID]uint64{}
-	for _, region := range c.table.get().Regions {
-		written[region.ID] = c.nodes.replica(region.Leader, region.ID).Applied()
+	for _, region := range c.in.Table().Regions {
+		written[region.ID] = c.nodes.Replica(region.Leader, region.ID).Applied()
 	}
 	for range 2 { // the second time there is nothing to do
 		if reply, err := r.Do(t.Context(), "NEOKV", "SETTLE").Result(); err != nil || reply != "OK" {
@@ -241,14 +206,14 @@ func TestSettle(t *testing.T) {
 		}
 	}
 	for _, n := range c.nodes {
-		m := n.store.Load().Engine().Metrics()
+		m := n.Store().Engine().Metrics()
 		if m.Flushes == 0 || m.TableBytes == 0 {
-			t.Errorf("store %d: %d flushes, %d bytes in tables; want some of both", n.id, m.Flushes, m.TableBytes)
+			t.Errorf("store %d: %d flushes, %d bytes in tables; want some of both", n.ID(), m.Flushes, m.TableBytes)
 		}
 	}
-	for _, region := range c.table.get().Regions {
+	for _, region := range c.in.Table().Regions {
 		for _, p := range region.Peers {
-			if has := c.nodes.replica(p.Store, region.ID).Applied(); has < written[region.ID] {
+			if has := c.nodes.Replica(p.Store, region.ID).Applied(); has < written[region.ID] {
 				t.Errorf("region %d: store %d has applied %d, the leader %d before", region.ID, p.Store, has,
 					written[region.ID])
 			}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"neokv.dev/neokv/internal/cluster"
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/engine"
 	"neokv.dev/neokv/internal/keys"
@@ -107,7 +108,7 @@ func Inspect(ctx context.Context, dir string, most int) (x Inspection, err error
 	if dir, err = filepath.Abs(dir); err != nil {
 		return x, fmt.Errorf("inspect: %w", err)
 	}
-	lock, err := lockToRead(dir)
+	lock, err := cluster.LockToRead(dir)
 	if err != nil {
 		return x, fmt.Errorf("inspect: %w", err)
 	}
@@ -146,20 +147,20 @@ func (i *inspector) wrong(d Damage) {
 
 func (i *inspector) run(ctx context.Context, most int, x *Inspection) error {
 	i.x = x
-	r, err := readRemains(i.fs, i.dir)
+	r, err := cluster.ReadRemains(i.fs, i.dir)
 	if err != nil {
 		return err
 	}
-	x.Format, x.Cluster, x.Copy, x.Start, x.Closed = r.format, r.cluster, r.copy, r.start, r.closed
-	for _, err := range r.refused {
+	x.Format, x.Cluster, x.Copy, x.Start, x.Closed = r.Format, r.Cluster, r.Copy, r.Start, r.Closed
+	for _, err := range r.Refused {
 		i.wrong(Damage{What: err.Error()})
 	}
-	if r.damaged != nil {
-		i.wrong(Damage{File: filepath.Join(i.dir, recordName), What: r.damaged.Error(),
+	if r.Damaged != nil {
+		i.wrong(Damage{File: filepath.Join(i.dir, cluster.RecordName), What: r.Damaged.Error(),
 			Lost: "the shape of the cluster, and which stores took part in its starts"})
 	}
-	x.Shape = r.shape
-	if err := r.replayJournal(); err != nil {
+	x.Shape = r.Shape
+	if err := r.ReplayJournal(); err != nil {
 		i.wrong(Damage{What: err.Error(), Lost: "the last writes of all stores"})
 	}
 	var open []*store.Inspection
@@ -170,7 +171,7 @@ func (i *inspector) run(ctx context.Context, most int, x *Inspection) error {
 			}
 		}
 	}()
-	for _, n := range r.nodes {
+	for _, n := range r.Places {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
@@ -180,9 +181,9 @@ func (i *inspector) run(ctx context.Context, most int, x *Inspection) error {
 }
 
 // store looks at a store's folder, and opens its database. It returns nil if it cannot.
-func (i *inspector) store(n *storePlace) *store.Inspection {
-	id := int(n.id)
-	at := n.at()
+func (i *inspector) store(n *cluster.Place) *store.Inspection {
+	id := int(n.ID())
+	at := n.At()
 	s := InspectedStore{Store: id, Regions: []InspectedRegion{}, Keyspaces: []InspectedKeyspace{}}
 	defer func() { i.x.Stores = append(i.x.Stores, s) }()
 	if err := n.Failure(); err != nil {
@@ -203,7 +204,7 @@ func (i *inspector) store(n *storePlace) *store.Inspection {
 	}
 	i.listed(id, at)
 	damaged := i.tables(id, at.Engine)
-	db, wrong, err := n.inspect(i.note)
+	db, wrong, err := n.Inspect(i.note)
 	if err != nil {
 		d := Damage{Store: id, What: fmt.Sprintf("store %d cannot be opened: %v", id, line(err)),
 			Lost: "all that the store has"}
@@ -293,7 +294,7 @@ func sumOf(path string, size int64) (sum uint32, err error) {
 		return 0, err
 	}
 	defer f.Close()
-	buf := make([]byte, copyBytes)
+	buf := make([]byte, 256<<10)
 	for left := size; left > 0; {
 		n, err := f.Read(buf[:min(int64(len(buf)), left)])
 		if n == 0 {

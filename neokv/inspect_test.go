@@ -71,7 +71,7 @@ func TestInspect(t *testing.T) {
 		t.Errorf("a folder in use: %v", err)
 	}
 	for _, n := range c.nodes { // what is applied need not be in the write-ahead log yet
-		if err := n.store.Load().Engine().Sync(); err != nil {
+		if err := n.Store().Engine().Sync(); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"maps"
 	"math/rand/v2"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -17,10 +18,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/cockroachdb/pebble/v2/vfs"
-
-	"neokv.dev/neokv/settings"
 )
 
 var (
@@ -79,7 +76,7 @@ func (l *lostCluster) use(t *testing.T, c *Cluster) {
 		t.Fatal(err)
 	}
 	for _, n := range c.nodes {
-		if err := n.store.Load().Flush(ctx); err != nil {
+		if err := n.Store().Flush(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -100,7 +97,7 @@ func (l *lostCluster) missing(t *testing.T, c *Cluster) (n int) {
 		if got, err = c.Do(t.Context(), args...); err == nil {
 			break
 		}
-		if c.boot.lacks() != "" {
+		if c.in.Inside().Lacks() != "" {
 			return -1
 		}
 		if time.Now().After(end) {
@@ -580,10 +577,16 @@ func TestLostAndFound(t *testing.T) {
 // with an empty folder becomes a voter beside others that have served.
 func TestNewClusterNeedsAll(t *testing.T) {
 	l := newLostCluster(t, false)
-	f, err := openFolder(vfs.Default, l.config.Dir, settings.ClusterKnobs{Stores: 3, Replicas: 3, Regions: 4},
-		*l.config.Settings, false, func() [16]byte { return [16]byte{1} })
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	taken := l.config // a start that finds its port taken makes the folder, and no store takes part
+	taken.NoSockets, taken.ProxyPort = false, ln.Addr().(*net.TCPAddr).Port
+	startRefused(t, taken, "address already in use")
 	inTheWay := filepath.Join(l.config.Dir, "store-3")
-	if err := errors.Join(err, f.close(true), os.WriteFile(inTheWay, nil, 0o644)); err != nil {
+	if err := os.WriteFile(inTheWay, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	for start := range 2 {

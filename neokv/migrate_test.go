@@ -190,7 +190,7 @@ func TestMigrationReplies(t *testing.T) {
 	}
 	converse(t, nc, "ASKING; SET {b}1 x; ASKING; SET {b}2 y") // they stay for hours
 	id := func(at int) string {
-		s := c.nodes[0].store.Load().Table().Store(topology.StoreID(at))
+		s := c.nodes[0].Store().Table().Store(topology.StoreID(at))
 		return s.NodeID
 	}
 	for at, want := range map[int]string{
@@ -223,7 +223,7 @@ func TestMigrationEnds(t *testing.T) {
 	over := func() bool { return len(c.Status().Migrations) == 0 }
 	// It goes over the border of two regions that one store leads.
 	do(t, c, "transfer 1 1", "transfer 2 1")
-	await(t, "leader of both", func() bool { return c.nodes.leaderOf(1) == c.nodes[0] && c.nodes.leaderOf(2) == c.nodes[0] })
+	await(t, "leader of both", func() bool { return c.nodes.LeaderOf(1) == c.nodes[0] && c.nodes.LeaderOf(2) == c.nodes[0] })
 	do(t, c, "migrate 2000-3300 1 3 for 100ms")
 	for _, slots := range []string{"3300", "0-2000", "2500-2600"} {
 		err := doText(t.Context(), c, fmt.Sprintf("migrate %s 1 2", slots))
@@ -277,7 +277,7 @@ func TestMigrationsRefused(t *testing.T) {
 	k := small()
 	k.Cluster.Replicas = 3
 	c := start(t, Config{Stores: 4, InMemory: true, NoSockets: true, Settings: k})
-	await(t, "leaders at home", func() bool { return c.nodes.leaderOf(1) == c.nodes[0] })
+	await(t, "leaders at home", func() bool { return c.nodes.LeaderOf(1) == c.nodes[0] })
 	for text, want := range map[string]string{
 		"migrate 0-16384 1 2":         `slots "0-16384": want a slot from 0 to 16383, or two as in 100-199`,
 		"migrate 9-3 1 2":             `slots "9-3": want a slot from 0 to 16383`,
@@ -640,7 +640,7 @@ func TestMigrationAndRestart(t *testing.T) {
 	}
 	again := start(t, Config{Stores: 3, Dir: dir, NoSockets: true})
 	await(t, "end of the migration", func() bool {
-		open, known := again.migrations.windows()
+		open, known := again.in.Windows()
 		return known && len(open) == 0
 	})
 }

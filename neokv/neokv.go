@@ -8,13 +8,13 @@ package neokv
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
-	"strings"
-	"sync"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"neokv.dev/neokv/internal/cluster"
 	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/settings"
 )
@@ -62,31 +62,9 @@ type Config struct {
 
 // Cluster is a running cluster. Its methods may run concurrently.
 type Cluster struct {
-	core
-	notices    notices
-	shared     shared
-	pins       pins
-	boots      boots
-	journal    journal
-	nodes      places
-	regions    regions
-	leaders    leaders
-	changes    changes
-	power      power
-	migrations migrations
-	backups    backups
-	table      proxyTable
-	info       info
-	servers    servers
-	links      links
-	refusals   refusals
-	faults     faults
-
-	boot     boot
-	inside   insideConns
-	bootTime time.Duration
-	close    sync.Once
-	closeErr error
+	in     *cluster.Cluster
+	nodes  cluster.Places
+	inside insideConns
 }
 
 // Start boots a cluster. It returns when every slot is served. If there are at least as many regions as stores, it also
@@ -99,24 +77,49 @@ func Start(ctx context.Context, config Config) (*Cluster, error) {
 		return nil, ErrNilContext
 	}
 	LogRaft(io.Discard) // unless the program has called it
-	begin := time.Now()
-	c, err := open(config, seam.Of(ctx))
+	hooks := seam.Of(ctx)
+	hooks.OpenImage = func(fsys vfs.FS, dir string) (any, error) { return openImage(fsys, dir) }
+	in, err := cluster.Start(ctx, config.inside(), hooks)
+	if taken := new(cluster.PortsTaken); errors.As(err, &taken) {
+		err = &PortsTakenError{Addrs: taken.Addrs, all: err}
+	}
 	if err != nil {
 		return nil, err
 	}
-	if err := c.boot.start(ctx); err != nil {
-		return nil, errors.Join(err, c.Close())
-	}
-	c.bootTime = time.Since(begin)
-	c.event(EventCluster, "the cluster serves, %s after its start", c.bootTime.Round(time.Millisecond))
-	return c, nil
+	return &Cluster{in: in, nodes: in.Places(),
+		inside: insideConns{limits: in.Settings().Redis, dial: in.DialInside, closing: in.Closing()}}, nil
 }
+
+// inside is the configuration as package cluster takes it.
+func (config *Config) inside() cluster.Config {
+	in := cluster.Config{
+		Stores: config.Stores, Replicas: config.Replicas, Regions: config.Regions, Dir: config.Dir,
+		InMemory: config.InMemory, Discard: config.Discard, NoSockets: config.NoSockets, Bind: config.Bind,
+		Port: config.Port, ProxyPort: config.ProxyPort, Settings: config.Settings, Seed: config.Seed,
+		Progress: config.Progress, Version: Version,
+	}
+	if config.From != nil {
+		in.From = config.From.in
+	}
+	if f := config.OnEvent; f != nil {
+		in.OnEvent = func(kind, text string) { f(ClusterEvent{time.Now(), EventKind(kind), text}) }
+	}
+	return in
+}
+
+// PortsTakenError says on which addresses, host:port, Start cannot listen because others do.
+type PortsTakenError struct {
+	Addrs []string
+	all   error // this and what else is wrong
+}
+
+func (e *PortsTakenError) Error() string { return e.all.Error() }
 
 // Addrs returns the stores' addresses, host:port, in the order of their numbers.
 func (c *Cluster) Addrs() []string {
 	out := make([]string, len(c.nodes))
 	for i, n := range c.nodes {
-		out[i] = n.addr()
+		out[i] = n.Addr()
 	}
 	return out
 }
@@ -126,7 +129,7 @@ func (c *Cluster) Addrs() []string {
 // without that setting, and where regions have one replica.
 func (c *Cluster) ReplicaAddrs() (addrs []string) {
 	for _, n := range c.nodes {
-		if addr := n.replicaAddr(); addr != "" {
+		if addr := n.ReplicaAddr(); addr != "" {
 			addrs = append(addrs, addr)
 		}
 	}
@@ -134,7 +137,7 @@ func (c *Cluster) ReplicaAddrs() (addrs []string) {
 }
 
 // ProxyAddr returns the address of the proxy port, host:port.
-func (c *Cluster) ProxyAddr() string { return c.servers.proxyAddr }
+func (c *Cluster) ProxyAddr() string { return c.in.ProxyAddr() }
 
 // ClusterEvent is something that has happened to a cluster: a fault, a store that starts, ends or fails, a new leader.
 type ClusterEvent struct {
@@ -167,46 +170,31 @@ func (e ClusterEvent) String() string { return e.Time.Format("15:04:05.000 ") + 
 // Dial connects, through memory, to an address that Addrs, ReplicaAddrs or ProxyAddr returned. go-redis takes as its
 // Dialer a function that passes on to Dial: func(ctx, network, addr) { return c.Dial(ctx, addr) }.
 func (c *Cluster) Dial(ctx context.Context, addr string) (net.Conn, error) {
-	if addr == c.servers.proxyAddr {
-		return c.servers.proxyPipe.Dial(ctx)
-	}
-	for _, n := range c.nodes {
-		for _, d := range n.doors {
-			if d.addr == addr {
-				return n.dial(ctx, d)
-			}
-		}
-	}
-	return nil, fmt.Errorf("dial %s: no listener of this cluster, want one of %s or %s",
-		addr, strings.Join(append(c.Addrs(), c.ReplicaAddrs()...), ", "), c.servers.proxyAddr)
+	return c.in.Dial(ctx, addr)
 }
 
 // Dir returns the folder that holds the data, empty for a cluster in memory, and whether Close removes it.
-func (c *Cluster) Dir() (dir string, temporary bool) {
-	if c.folder == nil {
-		return "", false
-	}
-	return c.folder.dir, c.folder.temporary
-}
+func (c *Cluster) Dir() (dir string, temporary bool) { return c.in.Dir() }
 
 // Settings returns the settings in force. Their Cluster part is the shape that Shape returns.
-func (c *Cluster) Settings() settings.Settings { return c.settings }
+func (c *Cluster) Settings() settings.Settings { return c.in.Settings() }
 
 // Shape returns how many stores and replicas the cluster has, and how many regions it had at first.
-func (c *Cluster) Shape() settings.ClusterKnobs { return c.settings.Cluster }
+func (c *Cluster) Shape() settings.ClusterKnobs { return c.in.Settings().Cluster }
 
 // Seed returns the seed of every random choice that NeoKV makes: the one in Config, or the one that Start picked.
-func (c *Cluster) Seed() uint64 { return c.config.Seed }
+func (c *Cluster) Seed() uint64 { return c.in.Seed() }
 
 // BootTime returns how long Start took.
-func (c *Cluster) BootTime() time.Duration { return c.bootTime }
+func (c *Cluster) BootTime() time.Duration { return c.in.BootTime() }
 
 // Failed returns a channel that gets the error of each store that fails, mostly because of its disk. Such a store
 // stops; the others go on.
-func (c *Cluster) Failed() <-chan error { return c.failed }
+func (c *Cluster) Failed() <-chan error { return c.in.Failed() }
 
 // Close stops the cluster and returns when all of its goroutines have ended. It may be called again.
 func (c *Cluster) Close() error {
-	c.close.Do(func() { c.closeErr = c.shutdown() })
-	return c.closeErr
+	err := c.in.Close()
+	c.inside.close()
+	return err
 }

@@ -134,7 +134,7 @@ func TestEveryStoreLeads(t *testing.T) {
 		})
 		leads := 0
 		for _, n := range c.nodes {
-			if len(n.store.Load().Replicas().Leads()) > 0 {
+			if len(n.Store().Replicas().Leads()) > 0 {
 				leads++
 			}
 		}
@@ -156,7 +156,7 @@ func TestFolderKeepsDataAndShape(t *testing.T) {
 	if err := goRedis(t, c).Set(t.Context(), "kept", "yes", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	ids := c.nodes[0].store.Load().Table().Stores
+	ids := c.nodes[0].Store().Table().Stores
 	startRefused(t, Config{Dir: dir}, "in use by another process")
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
@@ -180,7 +180,7 @@ func TestFolderKeepsDataAndShape(t *testing.T) {
 		if got := c.Shape(); got.Stores != 3 || got.Regions != 5 {
 			t.Errorf("%s: shape %+v", d, got)
 		}
-		for i, s := range c.nodes[0].store.Load().Table().Stores {
+		for i, s := range c.nodes[0].Store().Table().Stores {
 			if s.NodeID != ids[i].NodeID {
 				t.Errorf("%s: store %d has node id %s; it was %s", d, s.ID, s.NodeID, ids[i].NodeID)
 			}
@@ -326,7 +326,7 @@ func TestStoreFailureStopsThatStoreOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c.nodes[1].fs.Fence(errors.New("planted"))
+	c.nodes[1].FS().Fence(errors.New("planted"))
 	select {
 	case err := <-c.Failed():
 		if want := "store 2: planted"; err.Error() != want {
@@ -352,34 +352,6 @@ func TestStoreFailureStopsThatStoreOnly(t *testing.T) {
 	for i := range 100 {
 		if v, err := r.Get(t.Context(), fmt.Sprint("k", i)).Int(); err != nil || v != i {
 			t.Errorf("k%d = %d, %v", i, v, err)
-		}
-	}
-}
-
-// TestUnsyncedMarkerSurvivesAFailure makes a disk fail under engine.wal_sync none, while the store serves and while it
-// stops. The folder is not clean, whatever Close returns.
-func TestUnsyncedMarkerSurvivesAFailure(t *testing.T) {
-	for _, stops := range []bool{false, true} {
-		dir := t.TempDir()
-		s := small()
-		s.Engine.WALSync = "none"
-		c := start(t, Config{Dir: dir, Settings: s})
-		if stops {
-			c.nodes[1].hangUp() // so stop begins
-		}
-		c.nodes[1].fs.Fence(errors.New("planted"))
-		if !stops {
-			select {
-			case <-c.Failed():
-			case <-time.After(10 * time.Second):
-				t.Fatal("Failed told nothing")
-			}
-		}
-		if err := c.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := os.Stat(filepath.Join(dir, unsyncedName)); err != nil {
-			t.Errorf("the store stops: %v; the marker is gone: %v", stops, err)
 		}
 	}
 }

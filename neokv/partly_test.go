@@ -51,11 +51,7 @@ func TestPartlyApplied(t *testing.T) {
 		if got, _ := ask("MSET" + pairs); got != "+OK" {
 			t.Fatalf("before: MSET: %s", got)
 		}
-		for _, n := range c.nodes[:2] {
-			if err := n.stop(); err != nil {
-				t.Fatal(err)
-			}
-		}
+		do(t, c, "stop 1,2")
 		time.Sleep(10 * time.Second) // the regions with a quorum have leaders again
 		const unserved = "CLUSTERDOWN Hash slot not served"
 		for _, x := range []struct{ request, want string }{

@@ -70,7 +70,7 @@ func benchmarkPath(b *testing.B, loads, calls pathCall) {
 	}
 	defer c.Close()
 	keys := make([][]int, len(c.nodes)) // by the store that leads them
-	table := c.table.get()
+	table := c.in.Table()
 	for k := range pathKeys {
 		r, _ := table.Region(topology.SlotOf(appendPathKey(nil, k)[5:21]))
 		keys[r.Leader-1] = append(keys[r.Leader-1], k)

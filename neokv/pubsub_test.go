@@ -170,7 +170,7 @@ func TestMessagesOfUnits(t *testing.T) {
 func TestShardMessages(t *testing.T) {
 	c := start(t, Config{InMemory: true, NoSockets: true})
 	channel := keyAt(t, c, 1)
-	table := c.nodes[0].store.Load().Table()
+	table := c.nodes[0].Store().Table()
 	region, _ := table.Region(topology.SlotOf([]byte(channel)))
 	one, two, proxy := c.Addrs()[0], c.Addrs()[1], c.ProxyAddr()
 	l, p := c.listener(t, one), c.listener(t, proxy)
@@ -288,7 +288,7 @@ func TestLargeMessages(t *testing.T) {
 		if got := p.next(t); got != ":1" && got != ":0" {
 			t.Fatal(got)
 		}
-		counted = max(counted, c.shared.memory.Used())
+		counted = max(counted, c.in.Inside().HeldForClients())
 		if i%16 == 0 {
 			most = max(most, live()-before)
 		}

@@ -47,7 +47,7 @@ func BenchmarkReclaim(b *testing.B) {
 		fillHashes(b, c, names[large:], 10, *reclaimValue)
 		orphans := func() (n int64) {
 			for _, node := range c.nodes {
-				for _, r := range node.store.Load().Counters().Regions {
+				for _, r := range node.Store().Counters().Regions {
 					n += r.Orphans.Elements.Load()
 				}
 			}
@@ -56,7 +56,7 @@ func BenchmarkReclaim(b *testing.B) {
 		tables := func(ks keys.Keyspace) (mb float64) {
 			lower, upper := ks.Bounds()
 			for _, node := range c.nodes {
-				n, err := node.store.Load().Engine().TableBytes(engine.Span{Lower: lower, Upper: upper})
+				n, err := node.Store().Engine().TableBytes(engine.Span{Lower: lower, Upper: upper})
 				if err != nil {
 					b.Error(err)
 				}
@@ -73,7 +73,7 @@ func BenchmarkReclaim(b *testing.B) {
 			mu.Unlock()
 		})
 		for _, node := range c.nodes {
-			if err := node.store.Load().Engine().Flush(); err != nil {
+			if err := node.Store().Engine().Flush(); err != nil {
 				b.Fatal(err)
 			}
 		}

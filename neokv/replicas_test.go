@@ -171,7 +171,7 @@ func TestClientsReadReplicas(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 1<<32))
 			l := startRide(client, 8, seed)
 			read := func() (n uint64) {
-				for s := range c.nodes.running() {
+				for s := range c.nodes.Running() {
 					for _, r := range s.Replicas() {
 						n += r.Counters().FollowerReads.Load()
 					}
@@ -189,21 +189,21 @@ func TestClientsReadReplicas(t *testing.T) {
 				victim := killLeader(t, c, random)
 				awaitLeaders(t, c)
 				goesOn("a kill")
-				do(t, c, fmt.Sprint("restart ", victim.id))
+				do(t, c, fmt.Sprint("restart ", victim.ID()))
 				for _, n := range c.nodes {
-					if err := n.store.Load().AwaitReplicas(t.Context()); err != nil {
+					if err := n.Store().AwaitReplicas(t.Context()); err != nil {
 						t.Fatal(err)
 					}
 				}
 				goesOn("a restart")
 			}
 			for r := 1; r <= c.Shape().Regions; r++ {
-				leader := c.nodes.leaderOf(topology.RegionID(r))
+				leader := c.nodes.LeaderOf(topology.RegionID(r))
 				if leader == nil {
 					continue
 				}
 				// A transfer may find the leader gone or the other store behind.
-				if err := doText(t.Context(), c, fmt.Sprintf("transfer %d %d", r, int(leader.id)%len(c.nodes)+1)); err != nil {
+				if err := doText(t.Context(), c, fmt.Sprintf("transfer %d %d", r, int(leader.ID())%len(c.nodes)+1)); err != nil {
 					t.Log(err)
 				}
 			}

@@ -16,6 +16,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
+
+	"neokv.dev/neokv/internal/cluster"
 )
 
 // rider is a client library. A key that does not exist holds 0.
@@ -229,15 +231,15 @@ func (l *ride) end(t *testing.T) {
 }
 
 // killLeader kills the store that leads most regions, and returns its place.
-func killLeader(t *testing.T, c *Cluster, random *rand.Rand) *storePlace {
+func killLeader(t *testing.T, c *Cluster, random *rand.Rand) *cluster.Place {
 	t.Helper()
 	victim := c.nodes[0]
 	for _, n := range c.nodes {
-		if len(n.store.Load().Replicas().Leads()) > len(victim.store.Load().Replicas().Leads()) {
+		if len(n.Store().Replicas().Leads()) > len(victim.Store().Replicas().Leads()) {
 			victim = n
 		}
 	}
-	do(t, c, fmt.Sprintf("kill %d keep=%d%%", victim.id, random.IntN(101)))
+	do(t, c, fmt.Sprintf("kill %d keep=%d%%", victim.ID(), random.IntN(101)))
 	return victim
 }
 
@@ -247,7 +249,7 @@ func awaitLeaders(t *testing.T, c *Cluster) {
 	waitFor(t, 20*time.Second, "leaders of all regions", func() bool {
 		leads := 0
 		for _, n := range c.nodes {
-			if s := n.store.Load(); s != nil {
+			if s := n.Store(); s != nil {
 				leads += len(s.Replicas().Leads())
 			}
 		}
@@ -279,16 +281,16 @@ func TestClientsRideThroughKills(t *testing.T) {
 				begin := time.Now()
 				victim := killLeader(t, c, random)
 				awaitLeaders(t, c)
-				t.Logf("killed store %d, all regions are led again after %v", victim.id, time.Since(begin))
+				t.Logf("killed store %d, all regions are led again after %v", victim.ID(), time.Since(begin))
 				if i == 0 {
 					waitFor(t, 20*time.Second, "the others to count the store as dead", func() bool {
-						return !c.table.get().Store(victim.id).Alive
+						return !c.in.Table().Store(victim.ID()).Alive
 					})
 				}
 				l.progress(t, int64(random.IntN(5000)))
-				do(t, c, fmt.Sprint("restart ", victim.id))
+				do(t, c, fmt.Sprint("restart ", victim.ID()))
 				for _, n := range c.nodes {
-					if err := n.store.Load().AwaitReplicas(t.Context()); err != nil {
+					if err := n.Store().AwaitReplicas(t.Context()); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -314,8 +316,8 @@ func TestAddressOfADownStore(t *testing.T) {
 						return new(net.Dialer).DialContext(ctx, "tcp", addr)
 					}
 				}
-				ask := func(n *storePlace, request string) (reply string, err error) {
-					nc, err := dial(t.Context(), n.addr())
+				ask := func(n *cluster.Place, request string) (reply string, err error) {
+					nc, err := dial(t.Context(), n.Addr())
 					if err != nil {
 						return "", err
 					}
@@ -336,9 +338,7 @@ func TestAddressOfADownStore(t *testing.T) {
 						own = key
 					}
 				}
-				if err := n.stop(); err != nil {
-					t.Fatal(err)
-				}
+				do(t, c, "stop 2")
 				got, err := ask(n, "GET "+own)
 				switch {
 				case standIn && (err != nil || !strings.HasPrefix(got, "-MOVED ")):
@@ -346,9 +346,7 @@ func TestAddressOfADownStore(t *testing.T) {
 				case !standIn && !errors.Is(err, syscall.ECONNREFUSED):
 					t.Errorf("the address answers %q, %v; want that it refuses", got, err)
 				}
-				if err := n.restart(); err != nil {
-					t.Fatal(err)
-				}
+				do(t, c, "restart 2")
 				waitFor(t, 20*time.Second, "an answer of the store itself", func() bool {
 					got, err = ask(n, "DBSIZE")
 					return err == nil && strings.HasPrefix(got, ":")

@@ -128,13 +128,13 @@ func BenchmarkSplitBytes(b *testing.B) {
 	}
 	defer c.Close()
 	fillStrings(b, c, splitKeys(), 1000)
-	if err := c.servers.settle(b.Context()); err != nil {
+	if _, err := c.Do(b.Context(), "NEOKV", "SETTLE"); err != nil {
 		b.Fatal(err)
 	}
 	written := func() (sum uint64) {
 		time.Sleep(time.Second)
 		for _, n := range c.nodes {
-			sum += uint64(n.store.Load().Counters().Disk.BytesWritten)
+			sum += uint64(n.Store().Counters().Disk.BytesWritten)
 		}
 		return sum
 	}

@@ -82,21 +82,22 @@ type MigrationStatus struct {
 func (c *Cluster) Status() ClusterStatus {
 	s := ClusterStatus{Faults: append([]fault.Fault{}, c.Faults()...)}
 	for _, n := range c.nodes {
-		state, reason := n.state()
-		s.Stores = append(s.Stores, StoreStatus{Store: int(n.id), Addr: n.addr(), ReplicaAddr: n.replicaAddr(), State: state,
-			Reason: reason, Rate: n.commandRate()})
+		state, reason := n.State()
+		s.Stores = append(s.Stores, StoreStatus{Store: int(n.ID()), Addr: n.Addr(), ReplicaAddr: n.ReplicaAddr(),
+			State: state, Reason: reason, Rate: n.CommandRate()})
 	}
-	for _, r := range c.regions.all() {
+	for _, r := range c.in.Regions() {
 		region := RegionStatus{
-			Region: int(r.ID), Slots: r.Slots.String(), Version: r.Version, Pinned: c.pins.has(r.ID), Replicas: []ReplicaStatus{},
+			Region: int(r.ID), Slots: r.Slots.String(), Version: r.Version, Pinned: c.in.Pinned(r.ID),
+			Replicas: []ReplicaStatus{},
 		}
 		applied := uint64(0)
-		if leader := c.nodes.leaderOf(r.ID); leader != nil {
-			if replica := c.nodes.replica(leader.id, r.ID); replica != nil {
+		if leader := c.nodes.LeaderOf(r.ID); leader != nil {
+			if replica := c.nodes.Replica(leader.ID(), r.ID); replica != nil {
 				_, region.Term, _ = replica.Leading()
 				region.Change = changeText(replica.Bounds().Change)
-				region.Leader, applied = int(leader.id), replica.Applied()
-				s.Stores[leader.id-1].Leads++
+				region.Leader, applied = int(leader.ID()), replica.Applied()
+				s.Stores[leader.ID()-1].Leads++
 			}
 		}
 		for _, p := range r.Peers {
@@ -107,14 +108,14 @@ func (c *Cluster) Status() ClusterStatus {
 		}
 		s.Regions = append(s.Regions, region)
 	}
-	s.Impaired, s.Backup, s.Migrations = c.impaired(), c.backups.text(), c.shownMigrations()
+	s.Impaired, s.Backup, s.Migrations = c.in.Impaired(), c.in.BackupText(), c.shownMigrations()
 	return s
 }
 
 // shownMigrations is ClusterStatus.Migrations.
 func (c *Cluster) shownMigrations() (all []MigrationStatus) {
 	now := time.Now()
-	open, _ := c.migrations.windows()
+	open, _ := c.in.Windows()
 	for _, w := range open {
 		left := w.Length()
 		if w.BeginMS > 0 {
@@ -122,25 +123,6 @@ func (c *Cluster) shownMigrations() (all []MigrationStatus) {
 		}
 		all = append(all, MigrationStatus{Slots: w.Slots.String(), From: int(w.From), To: int(w.To),
 			Share: fault.Portion(w.Share(now)), Left: left})
-	}
-	return all
-}
-
-// impaired is ClusterStatus.Impaired.
-func (c *Cluster) impaired() (all []string) {
-	if j := c.journal.now.Load(); j != nil {
-		if err := j.Broken(); err != nil {
-			all = append(all, aloneText(err))
-		}
-	}
-	for _, n := range c.nodes {
-		if s := n.store.Load(); s != nil && s.Failed() == nil {
-			if ids := s.Replicas().Leaseless(); len(ids) > 0 {
-				all = append(all, fmt.Sprintf("store %d has no lease in %d of the regions that it leads, the first is "+
-					"region %d: each read takes a round to the other stores until there is another leader",
-					n.id, len(ids), ids[0]))
-			}
-		}
 	}
 	return all
 }
@@ -162,7 +144,7 @@ func (c *Cluster) WaitHealthy(ctx context.Context) error {
 		}
 		select {
 		case <-tick.C:
-		case <-c.closing:
+		case <-c.in.Closing():
 			return ErrClosed
 		case <-ctx.Done():
 			return fmt.Errorf("waiting for %s: %w", ailing, context.Cause(ctx))
@@ -176,8 +158,8 @@ func (c *Cluster) behind(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	for _, n := range c.nodes {
-		if s := n.store.Load(); s == nil || s.AwaitReplicas(ctx) != nil {
-			return fmt.Sprintf("the replicas of what store %d leads", n.id)
+		if s := n.Store(); s == nil || s.AwaitReplicas(ctx) != nil {
+			return fmt.Sprintf("the replicas of what store %d leads", n.ID())
 		}
 	}
 	return ""
@@ -202,45 +184,13 @@ func (c *Cluster) ailing() string {
 // replicaStatus returns the state of a replica whose leader has applied so much.
 func (c *Cluster) replicaStatus(on topology.StoreID, id topology.RegionID, leaderApplied uint64) ReplicaStatus {
 	out := ReplicaStatus{Store: int(on)}
-	if r := c.nodes.replica(on, id); r != nil && r.Running() {
+	if r := c.nodes.Replica(on, id); r != nil && r.Running() {
 		out.Running, out.Applied = true, r.Applied()
 		if leaderApplied > out.Applied {
 			out.Lag = leaderApplied - out.Applied
 		}
 	}
 	return out
-}
-
-// commandRate returns how many commands clients call per second at the store's port.
-func (n *storePlace) commandRate() float64 {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.server == nil {
-		return 0
-	}
-	return n.server.CommandRate()
-}
-
-// state returns the state of the store, and the reason if it has failed.
-func (n *storePlace) state() (state, reason string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	switch {
-	case n.failure != nil:
-		return StateFailed, n.failure.Error()
-	case n.faults.process == fault.Kill:
-		return StateKilled, ""
-	case n.down:
-		return StateStopped, ""
-	case n.faults.process == fault.Pause:
-		return StatePaused, ""
-	}
-	if s := n.store.Load(); s != nil {
-		if why := s.Full(); why != "" {
-			return StateFull, why
-		}
-	}
-	return StateOK, ""
 }
 
 // changeText says what part a region has in a change.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"neokv.dev/neokv/fault"
+	"neokv.dev/neokv/internal/cluster"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/topology"
@@ -269,7 +270,7 @@ func TestAllEndSideBySide(t *testing.T) {
 				}
 				holds[id-1].Do(func() {
 					held.Done()
-					runs := func(n *storePlace) bool { return n.store.Load() != nil }
+					runs := func(n *cluster.Place) bool { return n.Store() != nil }
 					for begin := time.Now(); slices.ContainsFunc(c.nodes, runs); time.Sleep(time.Millisecond) {
 						if time.Since(begin) > soon {
 							t.Error("a store waits for the one before it")

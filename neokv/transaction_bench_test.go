@@ -38,7 +38,7 @@ func BenchmarkTransaction(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer c.Close()
-	table := c.table.get()
+	table := c.in.Table()
 	led := make([][]string, len(c.nodes)) // tags, by the store that leads their slot
 	for i := range tags {
 		tag := fmt.Sprintf("{%d}", i)

@@ -74,7 +74,7 @@ func TestLargeTransactions(t *testing.T) {
 	c := start(t, Config{InMemory: true, Settings: &k, NoSockets: true})
 	other := dialRaw(t, c)
 	other.ask("PING")
-	base := c.shared.memory.Used()
+	base := c.in.Inside().HeldForClients()
 	big := strings.Repeat("v", 20<<20)
 	set := func(key string, value string) string {
 		return fmt.Sprintf("*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n", len(key), key, len(value), value)
@@ -222,7 +222,7 @@ func TestLargeTransactions(t *testing.T) {
 			if got := other.ask("PING"); got != "+PONG" {
 				t.Errorf("another client: %q", got)
 			}
-			await(t, "memory given back", func() bool { return c.shared.memory.Used() <= base+512<<10 })
+			await(t, "memory given back", func() bool { return c.in.Inside().HeldForClients() <= base+512<<10 })
 			t.Logf("%v", time.Since(begin))
 		})
 	}
@@ -231,7 +231,7 @@ func TestLargeTransactions(t *testing.T) {
 // TestTransactionsOfManyClients: 512 clients are inside a transaction at once. A third of them ends there.
 func TestTransactionsOfManyClients(t *testing.T) {
 	c := start(t, Config{InMemory: true, NoSockets: true})
-	base := c.shared.memory.Used()
+	base := c.in.Inside().HeldForClients()
 	var all [512]*rawClient
 	for i := range all {
 		all[i] = dialRaw(t, c)
@@ -267,7 +267,7 @@ func TestTransactionsOfManyClients(t *testing.T) {
 			t.Errorf("%s is %s after %s transactions", key, got, want)
 		}
 	}
-	await(t, "memory given back", func() bool { return c.shared.memory.Used() <= base+512<<10 })
+	await(t, "memory given back", func() bool { return c.in.Inside().HeldForClients() <= base+512<<10 })
 }
 
 // TestTransactionsThroughFaults: transactions move money between two accounts, and others count by WATCH, while leaders

@@ -1,7 +1,7 @@
 // Package seam is where the tests of this module take hold of a cluster from outside of package neokv.
 //
 // A test puts Hooks into the context of neokv.Start. Their first half says which mistakes the cluster makes and which
-// functions it calls at which points. Start fills in the second half, Cluster: with it the test looks into the stores.
+// functions it calls at which points. Start fills in the second half: with it the test looks into the stores.
 // A program that uses package neokv cannot name these types, so its clusters run without them.
 package seam
 
@@ -38,6 +38,9 @@ type Hooks struct {
 
 	// Cluster is set by Start before it opens the first store.
 	Cluster Inside
+	// OpenImage is set by Start, too. It is that of package neokv, for a folder on another file system, and returns a
+	// *neokv.Image.
+	OpenImage func(fsys vfs.FS, dir string) (any, error)
 }
 
 type hooksKey struct{}
@@ -64,8 +67,8 @@ type Mistakes struct {
 	BackupApart bool
 }
 
-// Inside is the inside of a running cluster. Inside and StorePlace are interfaces because package neokv, which has the
-// types, stands above this one.
+// Inside is the inside of a running cluster. Inside and StorePlace are interfaces because package cluster, which has
+// the types, stands above this one.
 type Inside interface {
 	// Nodes returns the places of the stores, by store number. They are the same as long as the cluster exists.
 	Nodes() []StorePlace
@@ -75,8 +78,10 @@ type Inside interface {
 	HeldForClients() int64
 	// Backup is Cluster.Backup onto another file system. It returns the instant as of which the backup is.
 	Backup(ctx context.Context, to vfs.FS, dir string) (time.Time, error)
-	// OpenImage is that of package neokv, for a folder on another file system. It returns a *neokv.Image.
-	OpenImage(fsys vfs.FS, dir string) (any, error)
+	// Lacks says what the stores that run lack to serve every slot, "" for nothing.
+	Lacks() string
+	// Proxy is the server of the proxy port.
+	Proxy() *server.Server
 }
 
 // StorePlace is a store's place in a cluster. It outlives the store, which may be killed and started again.

@@ -68,7 +68,7 @@ func (s *sim) backUp(random *rand.Rand) error {
 	}
 	if left != nil && err == nil { // all that it did behind the cut has gone nowhere
 		to = left
-		_, err = s.inside.OpenImage(to, backupDir)
+		_, err = s.openImage(to, backupDir)
 		if errors.Is(err, fs.ErrNotExist) || err != nil &&
 			(strings.HasSuffix(err.Error(), "has no cluster.json") || strings.Contains(err.Error(), "did not end")) {
 			err = try(to)
@@ -80,7 +80,7 @@ func (s *sim) backUp(random *rand.Rand) error {
 	if err != nil {
 		return err
 	}
-	image, err := s.inside.OpenImage(to, backupDir)
+	image, err := s.openImage(to, backupDir)
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"neokv.dev/neokv"
 	"neokv.dev/neokv/internal/chat"
 	"neokv.dev/neokv/internal/seam"
@@ -33,9 +35,10 @@ type sim struct {
 	branch branch
 	begin  time.Time // of the run, in its own time
 
-	c      *neokv.Cluster
-	inside seam.Inside
-	nodes  []seam.StorePlace
+	c         *neokv.Cluster
+	inside    seam.Inside
+	openImage func(vfs.FS, string) (any, error) // of hooks
+	nodes     []seam.StorePlace
 
 	beats  atomic.Int64             // see beat
 	over   chan struct{}            // closed when the schedule ends
@@ -327,7 +330,7 @@ func (s *sim) run(p plan, planted bool, d time.Duration) {
 
 // attach gives the run its cluster, and what hooks hold of its inside.
 func (s *sim) attach(c *neokv.Cluster, hooks *seam.Hooks) {
-	s.inside, s.nodes = hooks.Cluster, hooks.Cluster.Nodes()
+	s.inside, s.nodes, s.openImage = hooks.Cluster, hooks.Cluster.Nodes(), hooks.OpenImage
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.c = c

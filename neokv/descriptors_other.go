@@ -1,6 +1,0 @@
-//go:build !unix
-
-package neokv
-
-// fileLimit returns 0: no limit is known.
-func fileLimit() int { return 0 }

@@ -1,0 +1,82 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"neokv.dev/neokv/fault"
+	"neokv.dev/neokv/internal/store"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// changes splits and merges regions.
+type changes struct {
+	*core
+	places  Places
+	regions *regions
+}
+
+// changeWait bounds a split or a merge, with all tries.
+const changeWait = 10 * time.Second
+
+// split splits a region before a slot or, if that is 0, where that halves what it has.
+func (x *changes) split(ctx context.Context, f fault.Fault) (outcome string, err error) {
+	id := topology.RegionID(f.Region)
+	err = x.atLeader(ctx, id, func(ctx context.Context, s *store.Store) error {
+		child, err := s.Split(ctx, id, topology.Slot(f.Slot), 0, "")
+		if err == nil {
+			outcome = fmt.Sprintf("region %d is split at slot %d: region %d has slots %s", id, child.Slots.First, child.ID,
+				child.Slots)
+		}
+		return err
+	})
+	return outcome, err
+}
+
+// merge merges the right neighbour of a region into it.
+func (x *changes) merge(ctx context.Context, f fault.Fault) (outcome string, err error) {
+	id := topology.RegionID(f.Region)
+	var held time.Duration
+	err = x.atLeader(ctx, id, func(ctx context.Context, s *store.Store) error {
+		right, err := s.Merge(ctx, id, "", &held)
+		if err == nil {
+			outcome = fmt.Sprintf("region %d has taken region %d over", id, right)
+			if r := s.Replica(id); r != nil {
+				desc, _ := r.Region()
+				outcome += fmt.Sprintf(": it has slots %s", desc.Slots)
+			}
+		}
+		return err
+	})
+	return outcome, err
+}
+
+// atLeader calls f with the store that leads a region. It calls f again, with whichever store leads then, as long as f
+// returns store.ErrAgain, for changeWait. Then it returns what f has returned last.
+func (x *changes) atLeader(
+	ctx context.Context, id topology.RegionID, f func(context.Context, *store.Store) error,
+) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, changeWait, fmt.Errorf("no store has led the region for %s", changeWait))
+	defer cancel()
+	var last error
+	for {
+		if n := x.places.LeaderOf(id); n != nil {
+			if s := n.store.Load(); s != nil {
+				if last = f(ctx, s); !errors.Is(last, store.ErrAgain) {
+					x.regions.all() // they are known from here on, also when these stores are down
+					return last
+				}
+			}
+		} else if err := x.regions.check(id); err != nil {
+			return err
+		}
+		if err := x.moment(ctx); err != nil {
+			if ctx.Err() != nil && last != nil {
+				return last
+			}
+			return err
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+
+	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/region"
+	"neokv.dev/neokv/internal/store"
+	"neokv.dev/neokv/internal/topology"
+)
+
+// Places are the places of all stores, or of some, by store number.
+type Places []*Place
+
+// of returns the places of some stores, nil for all of them.
+func (p Places) of(stores []int) (out Places) {
+	for _, n := range p {
+		if stores == nil || slices.Contains(stores, int(n.id)) {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// Replica returns the replica of a region on a store, nil if there is none.
+func (p Places) Replica(id topology.StoreID, r topology.RegionID) *region.Replica {
+	if i := int(id) - 1; i >= 0 && i < len(p) {
+		if s := p[i].store.Load(); s != nil {
+			return s.Replica(r)
+		}
+	}
+	return nil
+}
+
+// Running yields the stores that run.
+func (p Places) Running() iter.Seq[*store.Store] {
+	return func(yield func(*store.Store) bool) {
+		for _, n := range p {
+			if s := n.store.Load(); s != nil && s.Failed() == nil && !yield(s) {
+				return
+			}
+		}
+	}
+}
+
+// LeaderOf returns the place of the store that serves a region in the latest term, nil if none does.
+func (p Places) LeaderOf(id topology.RegionID) (leader *Place) {
+	latest := uint64(0)
+	for _, n := range p {
+		s := n.store.Load()
+		if s == nil || s.Failed() != nil {
+			continue
+		}
+		if r := s.Replica(id); r != nil {
+			if _, term, serving := r.Leading(); serving && term >= latest && r.Bounds().Phase != keys.Absorbed {
+				leader, latest = n, term
+			}
+		}
+	}
+	return leader
+}
+
+// absent reports whether a store has not taken part in this boot yet.
+func (p Places) absent(id topology.StoreID) bool { return !p[id-1].entered.Load() }
+
+// allRun returns an error that names the stores which do not run.
+func (p Places) allRun() error {
+	var errs []error
+	for _, n := range p {
+		if !n.running() {
+			errs = append(errs, fmt.Errorf("store %d does not run", n.id))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// noneHangs returns an error that names the stores which cannot end cleanly, since the syncs of their disks do not
+// return.
+func (p Places) noneHangs() error {
+	var errs []error
+	for _, n := range p {
+		n.mu.Lock()
+		if n.faults.drive.Hang && !n.down && n.failure == nil {
+			errs = append(errs, fmt.Errorf("the disk of store %d hangs; kill the store, or make its disk good first", n.id))
+		}
+		n.mu.Unlock()
+	}
+	return errors.Join(errs...)
+}
+
+// onAll calls f with all of them side by side, and returns their errors.
+func (p Places) onAll(f func(*Place) error) error {
+	errs := make([]error, len(p))
+	var wg sync.WaitGroup
+	for i, n := range p {
+		wg.Go(func() { errs[i] = f(n) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// ids returns the numbers of the stores.
+func (p Places) ids() (ids []topology.StoreID) {
+	for _, n := range p {
+		ids = append(ids, n.id)
+	}
+	return ids
+}
