@@ -113,8 +113,8 @@ func (a Arm) String() string {
 	return a.Text
 }
 
-// startable returns what to start for a block.
-func (a Arm) startable(inMemory bool) children.Startable {
+// Startable returns what to start for a block.
+func (a Arm) Startable(inMemory bool) children.Startable {
 	switch {
 	case a.Targets != nil:
 		return children.Existing{Addrs: a.Targets, Password: a.Password}

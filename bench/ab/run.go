@@ -114,7 +114,7 @@ func (p *Plan) blocks(ctx context.Context, round int, sides []compare.Side) (blo
 	}()
 	for i, side := range sides {
 		p.Progress(round, side)
-		if targets[i], err = children.Start(ctx, p.Dir, p.arm(side).startable(p.InMemory)); err != nil {
+		if targets[i], err = children.Start(ctx, p.Dir, p.arm(side).Startable(p.InMemory)); err != nil {
 			return nil, failed(side, err)
 		}
 	}

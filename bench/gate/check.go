@@ -9,9 +9,7 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
-	"neokv.dev/bench/ab"
 	"neokv.dev/results"
 	"neokv.dev/results/compare"
 )
@@ -44,6 +42,8 @@ type Finding struct {
 	Visible float64 `json:"visible,omitempty"`
 	// Ratios are those of the rounds of a timed figure that gates, now to before.
 	Ratios []float64 `json:"ratios,omitempty"`
+	// P is how likely so large a difference of a timed figure is if no timed figure differs.
+	P float64 `json:"p,omitempty"`
 	// Runs are how many runs or rounds the finding is of.
 	Runs int `json:"runs"`
 }
@@ -196,99 +196,6 @@ func (f *CountedFigure) one(run []results.Figure) compare.Verdict {
 	return compare.Worse
 }
 
-// Timed says how to judge CPU time beside the baseline's build.
-type Timed struct {
-	Plan ab.Plan // A is the baseline's build
-	// Most is the regression that a check must not let pass, as a share.
-	Most float64
-	// Budget is how long the rounds take. A regression takes as long again, since it is measured twice.
-	Budget time.Duration
-}
-
-// TimedCase is the case of the findings of the timed part.
-const TimedCase = "beside the baseline's build"
-
-// judged is the timed figure that gates. Latencies at a rate far below saturation say more about the machine.
-const judged = "CPU"
-
-// Run measures until the budget is used up, a second time if it found a regression. It also returns what made builds
-// slower than their settings say.
-func (t *Timed) Run(ctx context.Context) (findings []Finding, impaired []string, err error) {
-	for again := false; ; again = true {
-		plan := t.Plan
-		plan.Until = time.Now().Add(t.Budget)
-		plan.Load.Seed = uint64(time.Now().UnixNano()) >> 11 // exact also where JSON's numbers are doubles
-		var turns compare.Turns
-		turns.Header.Control, turns.Header.Primary = plan.Control, []string{judged}
-		err := plan.Run(ctx, func(b compare.Block) error {
-			turns.Blocks = append(turns.Blocks, b)
-			return nil
-		})
-		if err != nil {
-			return nil, nil, err
-		}
-		findings = t.judge(turns.Compare())
-		worse := func(f Finding) bool { return f.Gates && f.Verdict == compare.Worse }
-		if again || !slices.ContainsFunc(findings, worse) {
-			return findings, turns.Impaired(), nil
-		}
-	}
-}
-
-// judge gives each timed figure its verdict. CPU time is worse if it has grown by more than noise, and perhaps by as
-// much as may not pass. It is as before if it surely has not grown by that much. Else nobody can tell. Of operations
-// without a good answer there are rows where an arm has some; those gate, too.
-func (t *Timed) judge(d *compare.Delta) (out []Finding) {
-	for i := range d.Rows {
-		r := &d.Rows[i]
-		if !r.Loss() && (r.Kind == results.Counted || r.Ratio == nil) {
-			continue
-		}
-		f := Finding{Case: TimedCase, Figure: r.Name, Unit: r.Unit, Kind: r.Kind, Better: r.Better,
-			Before: r.A.Center, Now: r.B.Center, Runs: r.B.N, Verdict: r.Verdict}
-		switch {
-		case r.Name == judged:
-			f.Gates, f.Ratios, f.Visible = true, r.Ratios, r.VisibleAt(1-compare.Level)
-			f.Verdict = t.verdict(r.Ratio, d.Conclusion.Verdict == compare.Contaminated)
-			if f.Verdict == compare.Better && r.Verdict == compare.Unknown {
-				f.Verdict = NotSure // this build loses operations
-			}
-		case r.Loss():
-			if f.Gates = true; f.Verdict == compare.Same {
-				f.Verdict = AsBefore
-			}
-		}
-		switch {
-		case r.Ratio != nil:
-			f.Change = r.Ratio.Center - 1
-			if r.Ratio.Interval != nil {
-				f.Interval = []float64{r.Ratio.Interval[0] - 1, r.Ratio.Interval[1] - 1}
-			}
-		case f.Now > f.Before:
-			f.Change = math.MaxFloat64 // JSON has no infinity
-		}
-		out = append(out, f)
-	}
-	return out
-}
-
-func (t *Timed) verdict(ratio *compare.Estimate, contaminated bool) compare.Verdict {
-	if ratio.Interval == nil {
-		return NotSure
-	}
-	switch low, high := ratio.Interval[0]-1, ratio.Interval[1]-1; {
-	case high < t.Most && high < 0:
-		return compare.Better
-	case high < t.Most:
-		return AsBefore
-	case contaminated:
-		return compare.Contaminated
-	case low > 0:
-		return compare.Worse
-	}
-	return NotSure
-}
-
 // Conclude sums up.
 func (o *Outcome) Conclude() {
 	switch gating, _, worse, unsure := o.tally(); {
@@ -302,21 +209,22 @@ func (o *Outcome) Conclude() {
 	if len(o.Counts) > 0 {
 		o.Power = append(o.Power, o.countPower())
 	}
-	for _, f := range o.Timed {
-		if f.Figure != judged {
-			continue
-		}
-		seen := fmt.Sprintf("%s: %s of 3 blocks; ", f.Figure, results.Plural(int64(f.Runs), "round"))
-		switch {
-		case f.Interval == nil:
-			seen += "too few for an interval, so no change could have been told from noise"
-		case f.Visible == 0:
-			seen += "too few to say which change such runs find"
-		default:
-			seen += compare.Power([]compare.Row{{Name: f.Figure, Visible: f.Visible}})
-		}
-		o.Power = append(o.Power, seen)
+	if len(o.Timed) > 0 {
+		o.Power = append(o.Power, o.timedPower())
 	}
+}
+
+// timedPower says which changes of timed figures the check finds.
+func (o *Outcome) timedPower() string {
+	var rows []compare.Row
+	for _, f := range o.Timed {
+		rows = append(rows, compare.Row{Name: f.Case + " " + f.Figure, Visible: f.Visible})
+	}
+	seen := compare.Power(rows)
+	if seen == "" {
+		seen = "too few to say which change such runs find"
+	}
+	return fmt.Sprintf("timed: %s of 3 arms; %s", results.Plural(int64(o.Timed[0].Runs), "round"), seen)
 }
 
 // tally counts the figures that gate. unsure are those of which nobody can tell.

@@ -132,19 +132,21 @@ func TestAllocationsAreInformation(t *testing.T) {
 	}
 }
 
-// delta makes the comparison of rounds in which B takes so much more CPU time, and the copy of A so much.
-func delta(more, again float64, rounds int) *compare.Delta {
+// timedCase is a case of the tests.
+var timedCase = TimedCase{Name: "x"}
+
+// taken makes rounds in which B takes so much more CPU time, and the copy of A so much.
+func taken(more, again float64, rounds int) (all []compare.Round) {
 	cpu := func(v float64) []results.Figure {
-		return []results.Figure{{Name: "CPU", Unit: "us/op", Kind: results.CPUTime, Better: results.Lower, Value: v}}
+		return []results.Figure{{Name: "x: CPU", Unit: "us/op", Kind: results.CPUTime, Better: results.Lower, Value: v}}
 	}
 	random := rand.New(rand.NewPCG(1, 2))
 	noise := func() float64 { return 1 + 0.02*(2*random.Float64()-1) }
-	var all []compare.Round
 	for range rounds {
 		all = append(all, compare.Round{A: cpu(100 * noise()), B: cpu(100 * (1 + more) * noise()),
 			Control: cpu(100 * (1 + again) * noise())})
 	}
-	return compare.Rounds(all, []string{judged})
+	return all
 }
 
 func TestJudgeTimed(t *testing.T) {
@@ -164,8 +166,8 @@ func TestJudgeTimed(t *testing.T) {
 		{"something else changed", .12, .12, 12, .05, compare.Contaminated},
 		{"too few rounds", .2, 0, 3, .05, NotSure},
 	} {
-		timed := Timed{Most: x.most}
-		o := Outcome{Timed: timed.judge(delta(x.more, x.again, x.rounds))}
+		timed := Timed{Most: x.most, Cases: []TimedCase{timedCase}}
+		o := Outcome{Timed: timed.judge(taken(x.more, x.again, x.rounds), 1)}
 		if len(o.Timed) != 1 || o.Timed[0].Verdict != x.want {
 			t.Errorf("%s: %+v, want %s", x.name, o.Timed, x.want)
 		}
@@ -179,6 +181,28 @@ func TestJudgeTimed(t *testing.T) {
 		}
 		if o.Verdict != want {
 			t.Errorf("%s: %s, want %s", x.name, o.Verdict, want)
+		}
+	}
+}
+
+// TestBudget: a budget that is too small is refused with the one that six rounds take.
+func TestBudget(t *testing.T) {
+	timed := Timed{Cases: TimedCases()}
+	if got := timed.Needs(); got < 30*time.Second || got > time.Minute {
+		t.Errorf("the least budget is %s, want no more than a minute", got)
+	}
+	want := "--budget 1m0s: a verdict takes 6 rounds, and so 1m50s on this machine"
+	if got := (&BudgetError{time.Minute, 101 * time.Second}).Error(); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestFirstLookSpendsLess: six rounds with a difference in each are enough for the last look, and not for the first.
+func TestFirstLookSpendsLess(t *testing.T) {
+	timed := Timed{Most: .03, Cases: []TimedCase{timedCase}}
+	for look, want := range []compare.Verdict{NotSure, compare.Worse} {
+		if got := timed.judge(taken(.2, 0, 6), look)[0]; got.Verdict != want {
+			t.Errorf("look %d: %+v, want %s", look, got, want)
 		}
 	}
 }
@@ -200,11 +224,12 @@ func TestLossesGate(t *testing.T) {
 		{.02, 0, false, compare.Better, compare.Better, 2, Pass},
 	} {
 		lost := func(v float64) results.Figure {
-			return results.Figure{Name: "unanswered", Unit: "/op", Kind: results.Counted, Better: results.Lower,
+			return results.Figure{Name: "x: unanswered", Unit: "/op", Kind: results.Counted, Better: results.Lower,
 				Value: v}
 		}
 		cpu := func(v float64) results.Figure {
-			return results.Figure{Name: "CPU", Unit: "us/op", Kind: results.CPUTime, Better: results.Lower, Value: v}
+			return results.Figure{Name: "x: CPU", Unit: "us/op", Kind: results.CPUTime, Better: results.Lower,
+				Value: v}
 		}
 		random := rand.New(rand.NewPCG(1, 3))
 		var all []compare.Round
@@ -218,8 +243,8 @@ func TestLossesGate(t *testing.T) {
 				B:       []results.Figure{cpu(80 * noise()), lost(now)},
 				Control: []results.Figure{cpu(100 * noise()), lost(x.before)}})
 		}
-		timed := Timed{Most: .05}
-		o := Outcome{Timed: timed.judge(compare.Rounds(all, []string{judged}))}
+		timed := Timed{Most: .05, Cases: []TimedCase{timedCase}}
+		o := Outcome{Timed: timed.judge(all, 1)}
 		o.Conclude()
 		if len(o.Timed) != x.rows || o.Verdict != x.conclusion {
 			t.Errorf("%g and %g: %s, rows %+v; want %s", x.before, x.now, o.Verdict, o.Timed, x.conclusion)
@@ -237,15 +262,15 @@ func TestLossesGate(t *testing.T) {
 		if err := errors.Join(o.PrintTable(&out), o.PrintHTML(io.Discard), o.PrintJUnit(io.Discard)); err != nil {
 			t.Error(err)
 		}
-		if x.rows > 1 && !strings.Contains(out.String(), "  unanswered  ") {
+		if x.rows > 1 && !strings.Contains(out.String(), "  x: unanswered  ") {
 			t.Errorf("no row for what is unanswered:\n%s", out.String())
 		}
 	}
 }
 
 func TestOutcomePrints(t *testing.T) {
-	timed := Timed{Most: .05}
-	o := Outcome{Timed: timed.judge(delta(.2, 0, 12)), Warnings: []string{"a <b> | c"}}
+	timed := Timed{Most: .05, Cases: []TimedCase{timedCase}}
+	o := Outcome{Timed: timed.judge(taken(.2, 0, 12), 1), Warnings: []string{"a <b> | c"}}
 	o.Counts = []Finding{
 		{Case: "x", Figure: "syncs", Unit: "/op", Kind: results.Counted, Before: 2, Now: 3, Change: .5,
 			Gates: true, Verdict: compare.Worse,
@@ -261,6 +286,12 @@ func TestOutcomePrints(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	var note bytes.Buffer
+	o.Annotate(&note)
+	(&Outcome{Verdict: Pass}).Annotate(&note)
+	if want := "::error title=neokv check::regression: of 3 figures that gate, 2 worse\n"; note.String() != want {
+		t.Errorf("annotations %q, want %q", note.String(), want)
+	}
 	for name, out := range map[string]string{"table": table.String(), "Markdown": md.String(), "JUnit": junit.String(),
 		"page": page.String(), "JSON": text.String()} {
 		for _, want := range append(o.Power, o.Next...) {
@@ -271,7 +302,7 @@ func TestOutcomePrints(t *testing.T) {
 	}
 	for _, want := range []string{"regression: of 3 figures that gate, 2 worse\n", "x: syncs",
 		"2, now 3 (+50.00 %, threshold 0.20 %): worse", "counts: 2 gate",
-		"CPU: 12 rounds of 3 blocks; nine of ten such runs find a change of ", "warning: a <b> | c"} {
+		"timed: 12 rounds of 3 arms; nine of ten such runs find a change of ", "warning: a <b> | c"} {
 		if !strings.Contains(table.String(), want) {
 			t.Errorf("no %q in:\n%s", want, table.String())
 		}
@@ -400,6 +431,17 @@ func TestProof(t *testing.T) {
 		!strings.HasSuffix(says, "86.5 % of cases") {
 		t.Error(says)
 	}
+	many := slices.Repeat([]Trial{{Verdict: Pass}}, 59)
+	for verdict, want := range map[Conclusion]string{Pass: "fail is advised here, since it would fail 0",
+		Inconclusive: "fail is advised here, since it would fail 1"} {
+		if says := FalseAlarms(append(many, Trial{Verdict: verdict}), "", 0); !strings.HasSuffix(says, want) {
+			t.Errorf("%q, want %q at its end", says, want)
+		}
+	}
+	two := append(many[:58:58], Trial{Verdict: Inconclusive}, Trial{Verdict: Regression})
+	if says := FalseAlarms(two, "", 0); !strings.Contains(says, "not advised here") {
+		t.Errorf("%q, although two of sixty would fail", says)
+	}
 	for _, text := range []string{"{}", `{"verdict":`, `{"verdict":"pass"}{"verdict":`} {
 		if _, err := ReadTrials(strings.NewReader(text)); err == nil {
 			t.Errorf("a file of something else is read: %s", text)
@@ -413,10 +455,9 @@ func TestProof(t *testing.T) {
 // TestPower: every outcome says what it could have seen.
 func TestPower(t *testing.T) {
 	count := Finding{Figure: "syncs", Gates: true, Verdict: AsBefore, Threshold: .01}
-	timed := Finding{Figure: "CPU", Gates: true, Verdict: AsBefore, Runs: 9, Interval: []float64{-.02, .01},
+	timed := Finding{Case: "x", Figure: "CPU", Gates: true, Verdict: AsBefore, Runs: 9, Interval: []float64{-.02, .01},
 		Visible: .03}
 	some := Finding{Figure: "CPU", Gates: true, Verdict: NotSure, Runs: 5, Interval: []float64{-.02, .01}}
-	short := Finding{Figure: "CPU", Gates: true, Verdict: NotSure, Runs: 2}
 	for _, x := range []struct {
 		o    Outcome
 		want string
@@ -424,9 +465,8 @@ func TestPower(t *testing.T) {
 		{Outcome{Counts: []Finding{count}},
 			"counts: 1 gate; the smallest change seen is 0.2 %, 1.0 % of the count that varies most"},
 		{Outcome{Timed: []Finding{timed}},
-			"CPU: 9 rounds of 3 blocks; nine of ten such runs find a change of 3.0 % in CPU"},
-		{Outcome{Timed: []Finding{some}}, "CPU: 5 rounds of 3 blocks; too few to say"},
-		{Outcome{Timed: []Finding{short}}, "CPU: 2 rounds of 3 blocks; too few for an interval"},
+			"timed: 9 rounds of 3 arms; nine of ten such runs find a change of 3.0 % in x CPU"},
+		{Outcome{Timed: []Finding{some}}, "timed: 5 rounds of 3 arms; too few to say"},
 	} {
 		if x.o.Conclude(); len(x.o.Power) != 1 || !strings.Contains(x.o.Power[0], x.want) {
 			t.Errorf("%q, want %q", x.o.Power, x.want)

@@ -41,6 +41,15 @@ func (o *Outcome) notes() []string {
 	return append(notes, o.Next...)
 }
 
+// Annotate prints what is not a pass as an annotation of GitHub Actions.
+func (o *Outcome) Annotate(w io.Writer) {
+	kind := map[Conclusion]string{Regression: "error", Inconclusive: "warning"}[o.Verdict]
+	if kind != "" {
+		fmt.Fprintf(w, "::%s title=neokv check::%s\n", kind, strings.NewReplacer("%", "%25", "\n", "%0A").
+			Replace(o.headline()))
+	}
+}
+
 // PrintMarkdown prints an outcome for a pull request.
 func (o *Outcome) PrintMarkdown(w io.Writer) error {
 	var b strings.Builder
@@ -108,7 +117,7 @@ func (o *Outcome) rows() (out [][]string) {
 		}
 	}
 	for _, f := range o.Timed {
-		out = append(out, []string{f.Figure, f.text()})
+		out = append(out, []string{f.Case + ": " + f.Figure, f.text()})
 	}
 	return out
 }

@@ -60,7 +60,19 @@ func FalseAlarms(trials []Trial, only string, budget time.Duration) string {
 			unsure++
 		}
 	}
-	return fmt.Sprintf("%s in %s of the same build, %d inconclusive: with 95 %% confidence a check of a build that is "+
+	text := fmt.Sprintf("%s in %s of the same build, %d inconclusive: with 95 %% confidence a check of a build that is "+
 		"as good fails in at most %.1f %% of cases", results.Plural(int64(wrong), "false alarm"),
 		results.Plural(int64(n), "trial"), unsure, 100*compare.AtMost(wrong, n))
+	if n >= strictTrials {
+		advice := "is not advised here"
+		if (wrong+unsure)*strictTrials <= n {
+			advice = "is advised here"
+		}
+		text += fmt.Sprintf("; --inconclusive fail %s, since it would fail %d", advice, wrong+unsure)
+	}
+	return text
 }
+
+// strictTrials are the trials of which at most one in so many may fail or be inconclusive where inconclusive checks
+// should fail.
+const strictTrials = 60

@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"neokv.dev/bench"
 	"neokv.dev/bench/ab"
 	"neokv.dev/bench/gate"
 	"neokv.dev/neokv/settings"
@@ -32,6 +31,7 @@ type checkFlags struct {
 	set, env                 []string
 	command                  []string // the command line as the history may keep it
 	maxRegression            string
+	maxLatency               string
 	budget                   time.Duration
 	inconclusive, only       string
 	pageFlags
@@ -47,9 +47,10 @@ func checkCommand(p process) *cobra.Command {
 		Long: `Fail if this build does more work or takes more CPU than that of a baseline: a gate for CI.
 
 Work per operation comes first: a fixed number of operations of one client, counted on a cluster in memory and compared
-with the counts of the baseline. Then this build runs at the same time as the baseline's build and a copy of that, at a
-rate that leaves the machine room, and their CPU time per operation is compared. Each is measured again before it fails.
-A baseline is made by --renew, from several runs; the baseline's build is built from its commit.
+with the counts of the baseline. Then this build takes turns with the baseline's build and a copy of that, in closed
+loops, and their CPU time per operation and their service times are compared. If that does not show that this build is
+as good, it is measured for as long again, and all rounds count. A baseline is made by --renew, from several runs; the
+baseline's build is built from its commit.
 
 --only counts builds nothing and needs no git history. On another machine, or with another Go release, than the
 baseline's it compares the counts that follow from the program alone, and says which others it left out; --against
@@ -78,10 +79,11 @@ Exit status: 0 pass, 3 regression, 4 inconclusive (only with --inconclusive fail
 	setFlags(flags, &f.set, "change a setting in the timed part")
 	flags.Var(&listValue{into: &f.env, kind: "NAME=VALUE", hide: profiles.ShownVariable}, "env",
 		"a variable of the process of this build, `NAME=VALUE`; may be repeated")
-	flags.StringVar(&f.maxRegression, "max-regression", "5%",
+	flags.StringVar(&f.maxRegression, "max-regression", "3%",
 		"`percent` of CPU time per operation that may not pass, such as 5%")
+	flags.StringVar(&f.maxLatency, "max-latency", "20%", "`percent` of service time that may not pass, such as 10%")
 	flags.DurationVar(&f.budget, "budget", 3*time.Minute,
-		"how long the timed part takes; as long again before it fails")
+		"how long the timed part takes; as long again where that does not show that this build is as good")
 	flags.StringVar(&f.inconclusive, "inconclusive", "pass",
 		"`pass|fail`: what to do when nobody can tell: pass or fail")
 	flags.StringVar(&f.only, "only", "", "only one part: `counts|timed`")
@@ -98,8 +100,8 @@ Exit status: 0 pass, 3 regression, 4 inconclusive (only with --inconclusive fail
 			}
 			return f.makeBaseline(c.Context(), p)
 		case f.prove != "":
-			if err := onlyFlags(c.Flags(), "prove", "runs", "only", "baseline", "budget", "max-regression", "profile",
-				"set", "set-from"); err != nil {
+			if err := onlyFlags(c.Flags(), "prove", "runs", "only", "baseline", "budget", "max-regression",
+				"max-latency", "profile", "set", "set-from"); err != nil {
 				return err
 			}
 			return f.tryGate(c.Context(), p)
@@ -189,7 +191,7 @@ func (f *checkFlags) tryGate(ctx context.Context, p process) (err error) {
 	for run := range f.runs {
 		o := &gate.Outcome{}
 		if err := f.measure(ctx, p, b, t, exactOnly, o); err != nil {
-			return err
+			return tooSmall(err)
 		}
 		o.Conclude()
 		trial := gate.NewTrial(f.only, f.budget, o)
@@ -213,15 +215,12 @@ func (f *checkFlags) measure(ctx context.Context, p process, b *gate.Baseline, t
 	}
 	if f.only != "counts" {
 		began := time.Now()
-		t.Plan.Progress = func(round int, arm compare.Side) {
-			if arm == compare.SideB {
-				fmt.Fprintf(p.stderr, "neokv: timed round %d, %s so far\n", round+1,
-					time.Since(began).Round(time.Second))
-			}
+		t.Progress = func(round int) {
+			fmt.Fprintf(p.stderr, "neokv: timed round %d, %s so far\n", round+1, time.Since(began).Round(time.Second))
 		}
-		var impaired []string
-		o.Timed, impaired, err = t.Run(ctx)
-		o.Warnings = append(o.Warnings, impaired...)
+		t.Rounds, t.Impaired = nil, nil
+		o.Timed, err = t.Run(ctx)
+		o.Warnings = append(o.Warnings, t.Impaired...)
 	}
 	return err
 }
@@ -244,10 +243,13 @@ func (f *checkFlags) parse(p process) (b *gate.Baseline, t *gate.Timed, err erro
 			wrong.check(err == nil, "%s: %v", f.baseline, err)
 		}
 	}
-	percent, err := strconv.ParseFloat(strings.TrimSuffix(f.maxRegression, "%"), 64)
-	wrong.check(err == nil && percent > 0 && percent <= 100 && strings.HasSuffix(f.maxRegression, "%"),
-		"--max-regression %s: want a share such as 5%%, up to 100%%", f.maxRegression)
-	wrong.check(f.budget >= time.Second && f.budget <= 24*time.Hour, "--budget %s: want 1s to 24h", f.budget)
+	share := func(flag, text string) float64 {
+		percent, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
+		wrong.check(err == nil && percent > 0 && percent <= 100 && strings.HasSuffix(text, "%"),
+			"--%s %s: want a share such as 5%%, up to 100%%", flag, text)
+		return percent / 100
+	}
+	most, mostLatency := share("max-regression", f.maxRegression), share("max-latency", f.maxLatency)
 	oneOf := func(flag, value string, allowed ...string) {
 		wrong.check(slices.Contains(allowed, value), "--%s %s: want %s%s", flag, value, strings.Join(allowed, " or "),
 			settings.DidYouMean(value, allowed))
@@ -281,24 +283,15 @@ func (f *checkFlags) parse(p process) (b *gate.Baseline, t *gate.Timed, err erro
 		arm.Revision = b.Build.Commit
 	}
 	arm.Profile, arm.Set = f.profile, f.set
-	t = &gate.Timed{Most: percent / 100, Budget: f.budget, Plan: ab.Plan{
-		A: arm, B: ab.Arm{Profile: f.profile, Set: f.set, Env: f.env}, Control: true, Together: true, Rounds: 1000,
-		InMemory: true, Load: timedLoad(),
-	}}
+	t = &gate.Timed{A: arm, B: ab.Arm{Profile: f.profile, Set: f.set, Env: f.env}, Cases: gate.TimedCases(),
+		Most: most, MostLatency: mostLatency, Budget: f.budget}
+	needs := time.Second
+	if f.only != "counts" {
+		needs = t.Needs()
+	}
+	wrong.check(f.budget >= needs && f.budget <= 24*time.Hour, "--budget %s: want %s to 24h, since a verdict takes %d "+
+		"rounds", f.budget, needs, compare.FewestRounds)
 	return b, t, errors.Join(wrong...)
-}
-
-// timedLoad is what each arm gets in the timed part: a rate at which three of them leave a machine of two cores room.
-func timedLoad() bench.Options {
-	rate, err := bench.ParsePace("2000")
-	if err != nil {
-		panic(err)
-	}
-	return bench.Options{
-		Duration: 3 * time.Second, Warmup: 500 * time.Millisecond,
-		Groups: []bench.GroupOptions{{Workload: "ycsb-a", Clients: 4, Pipeline: 16, Rate: rate, Records: 1000,
-			Elements: 10, ValueSize: 100}},
-	}
 }
 
 // check measures, and prints what it found.
@@ -319,7 +312,7 @@ func (f *checkFlags) check(ctx context.Context, p process) error {
 			return err
 		}
 		defer os.RemoveAll(builds)
-		if t.Plan.A.Program == "" && t.Plan.A.Revision == "" {
+		if t.A.Program == "" && t.A.Revision == "" {
 			return errors.New("the baseline names no commit: want --against program=PATH or revision=GIT, or " +
 				"--only counts")
 		}
@@ -327,10 +320,10 @@ func (f *checkFlags) check(ctx context.Context, p process) error {
 			o.Warnings = append(o.Warnings,
 				"the baseline is of a tree with uncommitted changes; its commit stands for it")
 		}
-		if t.Plan.A.Revision != "" {
-			fmt.Fprintf(p.stderr, "neokv: building %s\n", t.Plan.A.Revision)
+		if t.A.Revision != "" {
+			fmt.Fprintf(p.stderr, "neokv: building %s\n", t.A.Revision)
 		}
-		if err := t.Plan.A.Build(ctx, ".", builds); err != nil {
+		if err := t.A.Build(ctx, ".", builds); err != nil {
 			return fmt.Errorf("%w; --against names another build, --only counts needs none", err)
 		}
 	}
@@ -340,13 +333,13 @@ func (f *checkFlags) check(ctx context.Context, p process) error {
 		for _, c := range b.Cases {
 			cases = append(cases, c.CountCase)
 		}
-		if b, err = gate.Renew(ctx, t.Plan.A.Program, cases, gate.FewestRuns, counting(p)); err != nil {
+		if b, err = gate.Renew(ctx, t.A.Program, cases, gate.FewestRuns, counting(p)); err != nil {
 			return err
 		}
 	}
 	exactOnly := elsewhere != "" && !recount
 	if err := f.measure(ctx, p, b, t, exactOnly, &o); err != nil {
-		return err
+		return tooSmall(err)
 	}
 	left := o.NotCompared()
 	switch {
@@ -360,7 +353,8 @@ func (f *checkFlags) check(ctx context.Context, p process) error {
 	}
 	o.Conclude()
 	if o.Verdict == gate.Inconclusive {
-		o.Warnings = append(o.Warnings, "nobody can tell; a longer --budget, or a quieter machine, may")
+		o.Warnings = append(o.Warnings, "inconclusive: this passes, but it does not show that the build is as good; a "+
+			"longer --budget, or a quieter machine, may")
 	}
 	if o.ChangedCounts() {
 		why := "if the change is meant"
@@ -374,7 +368,18 @@ func (f *checkFlags) check(ctx context.Context, p process) error {
 				f.baseline),
 		}
 	}
+	if slices.Contains(p.env, "GITHUB_ACTIONS=true") {
+		o.Annotate(p.stderr)
+	}
 	return errors.Join(f.print(p, &o), f.keep(b, t, &o, h), f.status(&o))
+}
+
+// tooSmall makes a budget that is too small for this machine an error of the command line.
+func tooSmall(err error) error {
+	if small := new(gate.BudgetError); errors.As(err, &small) {
+		return &usageError{small.Error()}
+	}
+	return err
 }
 
 // conditions says what was compared, on what and when.
@@ -386,14 +391,9 @@ func (f *checkFlags) conditions(b *gate.Baseline, t *gate.Timed, h *results.Head
 		add("counts", fmt.Sprintf("%s, profile %s", results.Plural(int64(len(b.Cases)), "case"), f.profile))
 	}
 	if f.only != "counts" {
-		g := t.Plan.Load.Groups[0]
-		load := results.ClientGroup{Workload: g.Workload, Clients: g.Clients, Pipeline: g.Pipeline,
-			Rate: g.Rate.String(), Records: g.Records}
-		add("load", load.Describe())
-		add("measured", fmt.Sprintf("blocks of %s after %s of warm-up, for %s", t.Plan.Load.Duration,
-			t.Plan.Load.Warmup, f.budget))
+		add("timed", fmt.Sprintf("%s in closed loops, for %s", results.Plural(int64(len(t.Cases)), "case"), f.budget))
 	}
-	add("durability", "not durable (in memory)")
+	add("durability", "not durable (in memory), but for cases on disk")
 	add("machine", h.Machine.String())
 	add("date", h.Started.Format("2006-01-02 15:04 UTC"))
 	return out
@@ -420,14 +420,14 @@ func (f *checkFlags) print(p process, o *gate.Outcome) error {
 	return err
 }
 
-// keep appends what this build did to the history: an entry for each case, and one for the timed part.
+// keep appends what this build did to the history: an entry for each case.
 func (f *checkFlags) keep(b *gate.Baseline, t *gate.Timed, o *gate.Outcome, h results.Header) error {
 	if f.history == "" {
 		return nil
 	}
 	h.Command = f.command
 	var entries []history.Entry
-	add := func(name, profile string, set []string, findings []gate.Finding) error {
+	add := func(name, profile string, set []string, inMemory bool, findings []gate.Finding) error {
 		e := history.Entry{Header: h, Case: name, Warnings: o.Warnings}
 		for _, x := range findings {
 			if x.Case == name {
@@ -444,15 +444,17 @@ func (f *checkFlags) keep(b *gate.Baseline, t *gate.Timed, o *gate.Outcome, h re
 			return err
 		}
 		describe(&e.Header, r)
-		e.Header.Cluster.InMemory = true
+		e.Header.Cluster.InMemory = inMemory
 		entries = append(entries, e)
 		return nil
 	}
 	var wrong []error
 	for _, c := range b.Cases {
-		wrong = append(wrong, add(c.Name, "default", c.Set, o.Counts))
+		wrong = append(wrong, add(c.Name, "default", c.Set, true, o.Counts))
 	}
-	wrong = append(wrong, add(gate.TimedCase, t.Plan.B.Profile, t.Plan.B.Set, o.Timed))
+	for _, c := range t.Cases {
+		wrong = append(wrong, add(c.Name, t.B.Profile, t.B.Set, !c.OnDisk, o.Timed))
+	}
 	if err := errors.Join(wrong...); err != nil {
 		return err
 	}

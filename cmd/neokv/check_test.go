@@ -114,7 +114,7 @@ func TestCheckElsewhere(t *testing.T) {
 	if got.status != statusBroken || !strings.Contains(got.stdout, "small: Raft entries") {
 		t.Errorf("an entry for each write: %+v", got)
 	}
-	got = neokvRun(t, os.Environ(), "check", "--baseline", "baseline.json", "--budget", "1s")
+	got = neokvRun(t, os.Environ(), "check", "--baseline", "baseline.json", "--budget", "2m")
 	if got.status != statusFailed || !strings.Contains(got.stderr, "--only counts needs none") {
 		t.Errorf("a build that is not there: %+v", got)
 	}
@@ -161,6 +161,13 @@ func TestCheckRefuses(t *testing.T) {
 	} {
 		if !strings.Contains(got.stderr, want) {
 			t.Errorf("no %q in:\n%s", want, got.stderr)
+		}
+	}
+	got = neokvRun(t, nil, "check", "--prove", "p", "--only", "timed", "--budget", "20s", "--max-latency", "x")
+	for _, want := range []string{"--budget 20s: want 53s to 24h, since a verdict takes 6 rounds",
+		"--max-latency x: want a share"} {
+		if got.status != statusInvalid || !strings.Contains(got.stderr, want) {
+			t.Errorf("%+v, want %q", got, want)
 		}
 	}
 	for _, args := range [][]string{

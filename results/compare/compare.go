@@ -135,6 +135,13 @@ func Rounds(rounds []Round, primary []string) *Delta {
 	return d
 }
 
+// Tested is Rounds without ratios and their intervals, which take a hundred times as long as the tests.
+func Tested(rounds []Round, primary []string) *Delta {
+	d := newTable(rounds, primary, thorough)
+	d.finish()
+	return d
+}
+
 func (d *Delta) finish() {
 	d.conclude(results.Plural(int64(d.Rounds), "round"), func(p float64) int { return fewest(d.arms(), p/2) })
 }
@@ -213,6 +220,9 @@ func takeTurns(f results.Figure, turns []turn, steps int) (row Row, ok bool) {
 	}
 	return row, true
 }
+
+// More reports whether the values of B are rather higher than those of A.
+func (row *Row) More() bool { return row.sign > 0 }
 
 // estimate works out the ratios, which takes a hundred times as long as the tests.
 func (row *Row) estimate() {
