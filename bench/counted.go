@@ -19,6 +19,9 @@ type CountedLoad struct {
 	Elements   int
 	ValueSize  int
 	Seed       uint64
+	// Tables says to send the operations once before they count, and to wait until the target has compacted what was
+	// loaded. So the records are in one table, whose blocks are in the cache.
+	Tables bool `json:",omitempty"`
 }
 
 // countedIdle is how long the target is watched before and after, while it has nothing to do. It is well below the half
@@ -30,14 +33,27 @@ const countedIdle = 200 * time.Millisecond
 // idle: the lesser rate of before and after, since what happens once, such as the end of a boot, is no rate. An error
 // reply is an error.
 func CountWork(ctx context.Context, addr string, l CountedLoad) ([]results.Figure, error) {
+	o := Options{Targets: []string{addr}, Seed: l.Seed, Groups: []GroupOptions{{
+		Workload: l.Workload, Clients: 1, Pipeline: l.Pipeline, Operations: l.Operations, Records: l.Records,
+		Elements: l.Elements, ValueSize: l.ValueSize,
+	}}}
+	if l.Tables {
+		if _, _, err := Measure(ctx, o); err != nil {
+			return nil, err
+		}
+		if err := compacted(ctx, addr); err != nil {
+			return nil, err
+		}
+		o.Load = LoadedBefore
+		if _, _, err := Measure(ctx, o); err != nil {
+			return nil, err
+		}
+	}
 	before, err := idleRates(ctx, addr)
 	if err != nil {
 		return nil, err
 	}
-	_, s, err := Measure(ctx, Options{Targets: []string{addr}, Seed: l.Seed, Groups: []GroupOptions{{
-		Workload: l.Workload, Clients: 1, Pipeline: l.Pipeline, Operations: l.Operations, Records: l.Records,
-		Elements: l.Elements, ValueSize: l.ValueSize,
-	}}})
+	_, s, err := Measure(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -52,6 +68,22 @@ func CountWork(ctx context.Context, addr string, l CountedLoad) ([]results.Figur
 		s.Work[name] -= int64(min(before[name], after[name]) * s.Seconds)
 	}
 	return s.Work.Figures(int64(l.Operations)), nil
+}
+
+// compactedPatience is how long a target with little to do may take to flush and compact what was loaded.
+const compactedPatience = time.Minute
+
+// compacted waits until a target has flushed its memtable and compacted the table.
+func compacted(ctx context.Context, addr string) error {
+	for end := time.Now().Add(compactedPatience); ; time.Sleep(20 * time.Millisecond) {
+		counts, err := Counts(ctx, addr, "")
+		if err != nil || counts["memtable_flushes"] > 0 && counts["compactions"] > 0 {
+			return err
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("the target has not compacted what was loaded within %s", compactedPatience)
+		}
+	}
 }
 
 // idleRates returns how much the counters of a target that has nothing to do grow in a second.

@@ -35,8 +35,10 @@ type Finding struct {
 	Change  float64            `json:"change"` // 0.02 is 2 % more
 	Gates   bool               `json:"gates"`  // it can fail the check
 	Verdict compare.Verdict    `json:"verdict"`
-	// Threshold is the change from which on a count differs. Interval is that of a timed figure.
+	// Threshold is the change from which on a count differs, and Bound the value where the baseline has nothing of it.
+	// Interval is that of a timed figure.
 	Threshold float64   `json:"threshold,omitempty"`
+	Bound     float64   `json:"bound,omitempty"`
 	Interval  []float64 `json:"interval,omitempty"`
 	// Visible is the smallest change, as a share, that nine of ten such checks tell from noise; 0 if that is not known.
 	Visible float64 `json:"visible,omitempty"`
@@ -67,6 +69,8 @@ type Outcome struct {
 
 	Counts []Finding `json:"counts,omitempty"`
 	Timed  []Finding `json:"timed,omitempty"`
+	// Seed is what drew the operations and the order of the timed part.
+	Seed uint64 `json:"seed,omitempty"`
 	// Power says what the check could have seen.
 	Power    []string `json:"power"`
 	Warnings []string `json:"warnings,omitempty"`
@@ -141,10 +145,14 @@ func (c *CountedCase) judge(runs [][]results.Figure, elsewhere bool) (out []Find
 	now := summarize(runs)
 	for _, before := range c.Figures {
 		f := Finding{Case: c.Name, Figure: before.Name, Unit: before.Unit, Kind: results.Counted, Better: before.Better,
-			Before: before.Median, Gates: before.Gates(), Threshold: before.Threshold(), Runs: len(runs)}
+			Before: before.Median, Gates: before.Gates(), Threshold: before.Threshold(), Bound: before.Bound(),
+			Runs: len(runs)}
 		told := slices.IndexFunc(now, func(x CountedFigure) bool { return x.Name == before.Name })
 		if told >= 0 {
 			f.Now = now[told].Median
+		}
+		if f.Bound < f.Threshold*f.Before {
+			f.Bound = 0 // the threshold is the larger one
 		}
 		switch {
 		case f.Now == f.Before:
@@ -184,7 +192,7 @@ func (f *CountedFigure) one(run []results.Figure) compare.Verdict {
 	}
 	more := now > f.Median
 	switch {
-	case math.Abs(now-f.Median) <= f.Threshold()*f.Median:
+	case math.Abs(now-f.Median) <= max(f.Threshold()*f.Median, f.Bound()):
 		return AsBefore
 	case f.Better == "" && more:
 		return More

@@ -122,12 +122,48 @@ func TestJudgeAgrees(t *testing.T) {
 	}
 }
 
-// TestAllocationsAreInformation: allocations that did not spread in the runs of a baseline gate nothing.
-func TestAllocationsAreInformation(t *testing.T) {
-	for name, want := range map[string]bool{"allocations": false, "allocated bytes": false, "syncs": true} {
-		f := CountedFigure{Name: name, Better: results.Lower, Median: 1}
-		if f.Gates() != want {
-			t.Errorf("%s gates: %v", name, f.Gates())
+// TestCountsFromNothing: a count of which the baseline has nothing gates by a bound of its own.
+func TestCountsFromNothing(t *testing.T) {
+	flushed := func(v float64) []results.Figure {
+		return []results.Figure{
+			{Name: "flush bytes", Unit: "B/op", Kind: results.Counted, Better: results.Lower, Value: v},
+			{Name: "read index rounds", Unit: "/op", Kind: results.Counted, Better: results.Lower, Value: v},
+		}
+	}
+	c := CountedCase{CountCase{Name: "x"}, summarize([][]results.Figure{flushed(0), flushed(0)})}
+	for v, want := range map[float64]compare.Verdict{1: AsBefore, 25: AsBefore, 26: compare.Worse} {
+		found := c.judge([][]results.Figure{flushed(v)}, true)
+		if found[0].Verdict != want || !found[0].Gates || found[1].Gates {
+			t.Errorf("%g: %+v, want %s, and no bound for read index rounds", v, found, want)
+		}
+	}
+	found := c.judge([][]results.Figure{flushed(300)}, false)[0]
+	if got, want := found.text(), "0 B, now 300 B (new, threshold 25 B): worse"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	once := summarize([][]results.Figure{flushed(0), flushed(9), flushed(0)})[0]
+	if !once.Exact() {
+		t.Error("a count that a run of the baseline has a little of does not gate everywhere")
+	}
+}
+
+// TestAllocationsGate: allocations, which are not exact, gate on every machine by bounds that noise does not reach.
+func TestAllocationsGate(t *testing.T) {
+	allocated := func(v float64) []results.Figure {
+		return []results.Figure{{Name: "allocations", Unit: "/op", Kind: results.Counted, Better: results.Lower, Value: v}}
+	}
+	for _, x := range []struct {
+		before, now float64
+		want        compare.Verdict
+	}{
+		{3.6, 4.1, AsBefore}, {3.6, 5.6, compare.Worse}, {3.6, 1.6, compare.Better}, {0.38, 0.8, AsBefore},
+		{0.38, 2.38, compare.Worse}, {18, 20, AsBefore}, {18, 21, compare.Worse},
+	} {
+		c := CountedCase{CountCase{Name: "x"}, summarize([][]results.Figure{allocated(x.before), allocated(x.before * 1.03),
+			allocated(x.before * 0.97)})}
+		found := c.judge([][]results.Figure{allocated(x.now)}, true)[0]
+		if found.Verdict != x.want || !found.Gates {
+			t.Errorf("%g, then %g: %+v, want %s", x.before, x.now, found, x.want)
 		}
 	}
 }
@@ -373,9 +409,13 @@ func TestCommittedBaseline(t *testing.T) {
 	var cases []CountCase
 	for _, c := range b.Cases {
 		cases = append(cases, c.CountCase)
-		want := []string{"Raft entries", "Raft entry bytes"}
-		if strings.HasSuffix(c.Name, "stores=1") {
-			want = append(want, "WAL bytes")
+		want := []string{"Raft entries", "Raft entry bytes", "flush bytes", "compaction bytes"}
+		if c.Load.Tables {
+			want = []string{"bloom answers", "block reads", "flush bytes", "compaction bytes"}
+		}
+		want = append(want, "allocations", "allocated bytes")
+		if strings.HasSuffix(c.Name, "stores=1") && !c.Load.Tables {
+			want = append(want, "WAL bytes", "row cache answers")
 		}
 		if strings.HasSuffix(c.Name, "P=1 stores=1") {
 			want = append(want, "syncs")

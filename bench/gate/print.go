@@ -128,7 +128,7 @@ func (f *Finding) text() string {
 	switch {
 	case f.Interval != nil:
 		s += ", " + f.bounds()
-	case f.Threshold > 0:
+	case f.Bound > 0 || f.Threshold > 0:
 		s += ", threshold " + f.bounds()
 	}
 	s += "): " + string(f.Verdict)
@@ -155,6 +155,8 @@ func (f *Finding) bounds() string {
 	switch {
 	case f.Interval != nil:
 		return (&compare.Estimate{Interval: []float64{1 + f.Interval[0], 1 + f.Interval[1]}}).Span()
+	case f.Bound > 0:
+		return f.value(f.Bound)
 	case f.Threshold > 0:
 		return fmt.Sprintf("%.2f %%", 100*f.Threshold)
 	}

@@ -69,6 +69,7 @@ type Timed struct {
 	// Rounds are those that were measured. Impaired says what made builds slower than their settings say.
 	Rounds   []compare.Round
 	Impaired []string
+	Seed     uint64 // what drew the operations and the order
 
 	random *rand.Rand
 }
@@ -103,14 +104,14 @@ func (t *Timed) cases(onDisk bool) (out []TimedCase) {
 // grown by less than may not pass, that is all. Where one is worse beyond doubt, that is all, too. Else it measures as
 // long again and looks at the rounds of both measurements.
 func (t *Timed) Run(ctx context.Context) ([]Finding, error) {
-	seed := uint64(time.Now().UnixNano()) >> 11 // exact also where JSON's numbers are doubles
-	t.random = rand.New(rand.NewPCG(seed, 1))
+	t.Seed = uint64(time.Now().UnixNano()) >> 11 // exact also where JSON's numbers are doubles
+	t.random = rand.New(rand.NewPCG(t.Seed, 1))
 	began := time.Now()
 	for look := 0; ; look++ {
 		until := time.Duration(look+1) * t.Budget
 		for n := len(t.Rounds); time.Since(began) < until || n < compare.FewestRounds; n++ {
 			t.Progress(n)
-			round, err := t.round(ctx, seed+uint64(n))
+			round, err := t.round(ctx, t.Seed+uint64(n))
 			if err != nil {
 				return nil, fmt.Errorf("round %d: %w", n+1, err)
 			}

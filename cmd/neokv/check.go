@@ -220,6 +220,7 @@ func (f *checkFlags) measure(ctx context.Context, p process, b *gate.Baseline, t
 		}
 		t.Rounds, t.Impaired = nil, nil
 		o.Timed, err = t.Run(ctx)
+		o.Seed = t.Seed
 		o.Warnings = append(o.Warnings, t.Impaired...)
 	}
 	return err
