@@ -72,9 +72,15 @@ baseline:
 	go build -o bin/ ./cmd/neokv
 	bin/neokv check --renew $(BASELINE)
 
-# The gate must find mistakes that are planted in the source, and their reverse.
+# Trials of the gate: builds with a mistake that is planted in the source, which it must find. Each trial is appended
+# to the committed file at once. make planted KINDS=more-syncs,same TRIALS=5 BUDGET=1m
+KINDS =
+TRIALS = 1
+BUDGET = 3m
 planted:
-	go test ./bench/gate -count=1 -v -timeout 1h -run ^TestPlanted$$ -gate.planted
+	go test ./bench/gate/planted -count=1 -v -timeout 0 -run ^TestPlanted$$ -gate.planted=$(TRIALS) \
+		-gate.kinds=$(KINDS) -gate.budget=$(BUDGET)
+	go test ./docs -update
 
 # All tests under the race detector. CI runs a sixth of them: make race SIXTHS=0
 SIXTHS = 0 1 2 3 4 5

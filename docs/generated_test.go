@@ -1,6 +1,7 @@
 package docs_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"neokv.dev/bench/gate/planted"
 	"neokv.dev/neokv"
 	"neokv.dev/neokv/counters"
 	"neokv.dev/neokv/fault"
@@ -592,4 +594,17 @@ func TestMistakesAreSought(t *testing.T) {
 	if rows < 10 {
 		t.Errorf("%d rows", rows)
 	}
+}
+
+// TestPlantedTable: what docs/benchmarks.md says of the trials of the gate is made from their file.
+func TestPlantedTable(t *testing.T) {
+	text, err := os.ReadFile("../bench/gate/planted/trials.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	trials, err := planted.ReadTrials(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	generated(t, "benchmarks.md", "\n"+planted.Table(trials)+"\n")
 }

@@ -74,6 +74,7 @@ var (
 		"bench/children",
 		"bench/ab",
 		"bench/gate",
+		"bench/gate/planted",
 		"bench/tune",
 		"bench/redisbenchmark",
 	}
