@@ -69,8 +69,11 @@ type Outcome struct {
 
 	Counts []Finding `json:"counts,omitempty"`
 	Timed  []Finding `json:"timed,omitempty"`
-	// Seed is what drew the operations and the order of the timed part.
-	Seed uint64 `json:"seed,omitempty"`
+	// Seed is what drew the operations and the order of the timed part, and Rounds are what it measured.
+	Seed   uint64          `json:"seed,omitempty"`
+	Rounds []compare.Round `json:"rounds,omitempty"`
+	// Subject is what the outcome is about.
+	Subject Subject `json:"subject"`
 	// Power says what the check could have seen.
 	Power    []string `json:"power"`
 	Warnings []string `json:"warnings,omitempty"`

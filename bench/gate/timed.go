@@ -66,6 +66,8 @@ type Timed struct {
 	Budget   time.Duration
 	Progress func(round int)
 
+	// Joined are rounds of another machine, which the verdict uses, too.
+	Joined []compare.Round
 	// Rounds are those that were measured. Impaired says what made builds slower than their settings say.
 	Rounds   []compare.Round
 	Impaired []string
@@ -257,6 +259,7 @@ func (t *Timed) impaired(lines []string) {
 // it has grown by more than noise, and perhaps by as much as may not pass. It is as before if it surely has not grown
 // by that much. Else nobody can tell. Of operations without a good answer there are rows where an arm has some.
 func (t *Timed) judge(rounds []compare.Round, look int) (out []Finding) {
+	rounds = slices.Concat(t.Joined, rounds)
 	d := compare.Rounds(rounds, t.primary())
 	gating := 0
 	for _, r := range d.Rows {

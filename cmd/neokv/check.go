@@ -31,7 +31,7 @@ type checkFlags struct {
 	set, env                 []string
 	command                  []string // the command line as the history may keep it
 	maxRegression            string
-	maxLatency               string
+	maxLatency, confirmWith  string
 	budget                   time.Duration
 	inconclusive, only       string
 	pageFlags
@@ -87,6 +87,8 @@ Exit status: 0 pass, 3 regression, 4 inconclusive (only with --inconclusive fail
 	flags.StringVar(&f.inconclusive, "inconclusive", "pass",
 		"`pass|fail`: what to do when nobody can tell: pass or fail")
 	flags.StringVar(&f.only, "only", "", "only one part: `counts|timed`")
+	flags.StringVar(&f.confirmWith, "confirm-with", "",
+		"join the verdict with that of another machine: a `file` of check --format json of the same builds")
 	f.register(flags)
 	flags.StringVar(&f.junit, "junit", "", "write JUnit's XML to this `file`, too")
 	flags.StringVar(&f.summary, "summary", "", "append a summary in Markdown to this `file`, too")
@@ -220,7 +222,7 @@ func (f *checkFlags) measure(ctx context.Context, p process, b *gate.Baseline, t
 		}
 		t.Rounds, t.Impaired = nil, nil
 		o.Timed, err = t.Run(ctx)
-		o.Seed = t.Seed
+		o.Seed, o.Rounds = t.Seed, t.Rounds
 		o.Warnings = append(o.Warnings, t.Impaired...)
 	}
 	return err
@@ -305,6 +307,16 @@ func (f *checkFlags) check(ctx context.Context, p process) error {
 	var o gate.Outcome
 	h := results.NewHeader()
 	o.Conditions = f.conditions(b, t, &h)
+	o.Subject = gate.Subject{Baseline: b.Build, Build: h.Build, Machine: h.Machine}
+	other, err := f.other(&o.Subject)
+	if err != nil {
+		return err
+	}
+	if other != nil {
+		t.Joined = other.Rounds
+		o.Conditions = append(o.Conditions, results.NamedValue{Name: "joined with", Value: fmt.Sprintf("%s, %s, %s",
+			f.confirmWith, other.Subject.Machine, results.Plural(int64(len(other.Rounds)), "round"))})
+	}
 	elsewhere := b.Elsewhere(h.Build, h.Machine)
 	recount := elsewhere != "" && (f.only != "counts" || f.against != "")
 	if f.only != "counts" || recount {
@@ -342,6 +354,9 @@ func (f *checkFlags) check(ctx context.Context, p process) error {
 	if err := f.measure(ctx, p, b, t, exactOnly, &o); err != nil {
 		return tooSmall(err)
 	}
+	if other != nil {
+		o.JoinCounts(other)
+	}
 	left := o.NotCompared()
 	switch {
 	case exactOnly && left == "":
@@ -373,6 +388,29 @@ func (f *checkFlags) check(ctx context.Context, p process) error {
 		o.Annotate(p.stderr)
 	}
 	return errors.Join(f.print(p, &o), f.keep(b, t, &o, h), f.status(&o))
+}
+
+// other reads the outcome that --confirm-with names; nil if there is none.
+func (f *checkFlags) other(s *gate.Subject) (*gate.Outcome, error) {
+	switch {
+	case f.confirmWith == "":
+		return nil, nil
+	case f.against != "":
+		return nil, &usageError{"--confirm-with and --against exclude each other: the other machine has the commits"}
+	}
+	file, err := os.Open(f.confirmWith)
+	if err != nil {
+		return nil, &usageError{"--confirm-with: " + err.Error()}
+	}
+	defer file.Close()
+	other, err := gate.ReadOutcome(file)
+	if err == nil {
+		err = other.Joins(s, f.only != "timed", f.only != "counts")
+	}
+	if err != nil {
+		return nil, &usageError{fmt.Sprintf("--confirm-with %s: %v", f.confirmWith, err)}
+	}
+	return other, nil
 }
 
 // tooSmall makes a budget that is too small for this machine an error of the command line.
