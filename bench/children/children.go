@@ -32,6 +32,7 @@ type Running struct {
 	folder   string // of this target alone
 	addrs    []string
 	proxy    string
+	control  string
 	password string
 	children []*child
 	// alive ends with the reason for which a process ended, or with errStopped.
@@ -80,6 +81,9 @@ func (r *Running) Addrs() []string { return r.addrs }
 // Proxy returns the address that takes any key: a port of its own for NeoKV, the server itself for a redis-server. It
 // is empty for a Redis Cluster.
 func (r *Running) Proxy() string { return r.proxy }
+
+// Control returns the control port of a NeoKV, as neokv ctl takes it.
+func (r *Running) Control() string { return r.control }
 
 // Password returns what a connection must send first, empty for none.
 func (r *Running) Password() string { return r.password }

@@ -109,6 +109,8 @@ func (r *Running) readyAt(line string) error {
 			}
 		case "proxy":
 			r.proxy = local(value)
+		case "control":
+			r.control = value
 		}
 	}
 	if len(r.addrs) == 0 || r.proxy == "" {

@@ -74,6 +74,7 @@ type Timed struct {
 	Seed     uint64 // what drew the operations and the order
 
 	random *rand.Rand
+	slow   bool // it is the slow lane
 }
 
 // The timed figures that gate: CPU time, and the median of service times.
@@ -84,6 +85,9 @@ const (
 
 // Needs returns the least budget: that of as many rounds as an interval takes.
 func (t *Timed) Needs() time.Duration {
+	if t.slow {
+		return compare.FewestRounds * arms * slowArm
+	}
 	round := time.Duration(0)
 	for _, onDisk := range []bool{false, true} {
 		if n := len(t.cases(onDisk)); n > 0 {
@@ -118,7 +122,7 @@ func (t *Timed) Run(ctx context.Context) ([]Finding, error) {
 				return nil, fmt.Errorf("round %d: %w", n+1, err)
 			}
 			t.Rounds = append(t.Rounds, round)
-			if needs := compare.FewestRounds * time.Since(began); n == 0 && needs > t.Budget {
+			if needs := compare.FewestRounds * time.Since(began); n == 0 && needs > t.Budget && !t.slow {
 				return nil, &BudgetError{t.Budget, needs}
 			}
 		}
@@ -151,6 +155,9 @@ const arms = 3
 // round measures all cases once. Which of the processes is whose is the only thing that tells arms that do not differ
 // apart, so the order of their starts is drawn at random. The turns are, too, which only lessens the noise.
 func (t *Timed) round(ctx context.Context, seed uint64) (r compare.Round, err error) {
+	if t.slow {
+		return t.slowRound(ctx, seed)
+	}
 	figures := [arms][]results.Figure{}
 	for _, onDisk := range []bool{false, true} {
 		if cases := t.cases(onDisk); len(cases) > 0 {
@@ -276,11 +283,7 @@ func (t *Timed) judge(rounds []compare.Round, look int) (out []Finding) {
 			}
 			f := Finding{Case: c.Name, Figure: name, Unit: r.Unit, Kind: r.Kind, Better: r.Better, Gates: true,
 				Before: r.A.Center, Now: r.B.Center, Runs: len(rounds), Ratios: r.Ratios, P: r.Adjusted}
-			most := t.Most
-			if name == latencyFigure {
-				most = t.MostLatency
-			}
-			f.Verdict = timedVerdict(r, spent[look], most, d.Conclusion.Verdict == compare.Contaminated)
+			f.Verdict = timedVerdict(r, spent[look], t.most(name), d.Conclusion.Verdict == compare.Contaminated)
 			if f.Verdict == compare.Better && r.Verdict == compare.Unknown {
 				f.Verdict = NotSure // this build loses operations
 			}
@@ -305,9 +308,26 @@ func (t *Timed) judge(rounds []compare.Round, look int) (out []Finding) {
 // primary are the figures that share the rate.
 func (t *Timed) primary() (out []string) {
 	for _, c := range t.Cases {
-		out = append(out, c.Name+": "+cpuFigure, c.Name+": "+latencyFigure)
+		names := []string{cpuFigure, latencyFigure}
+		if t.slow {
+			names = []string{bootFigure, memoryFigure, diskFigure, failOverFigure}
+		}
+		for _, name := range names {
+			out = append(out, c.Name+": "+name)
+		}
 	}
 	return out
+}
+
+// most is the growth of a figure that must not pass.
+func (t *Timed) most(figure string) float64 {
+	switch figure {
+	case cpuFigure:
+		return t.Most
+	case memoryFigure, diskFigure:
+		return mostSlow
+	}
+	return t.MostLatency
 }
 
 // differs says whether a figure for which less is better differs, at a level that all figures share. It is as before if

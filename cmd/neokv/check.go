@@ -32,6 +32,7 @@ type checkFlags struct {
 	command                  []string // the command line as the history may keep it
 	maxRegression            string
 	maxLatency, confirmWith  string
+	slow                     bool
 	budget                   time.Duration
 	inconclusive, only       string
 	pageFlags
@@ -86,6 +87,8 @@ Exit status: 0 pass, 3 regression, 4 inconclusive (only with --inconclusive fail
 		"how long the timed part takes; as long again where that does not show that this build is as good")
 	flags.StringVar(&f.inconclusive, "inconclusive", "pass",
 		"`pass|fail`: what to do when nobody can tell: pass or fail")
+	flags.BoolVar(&f.slow, "slow", false,
+		"also compare boot time, memory at rest, size on disk and fail-over time; 4 minutes or --budget, and as long again")
 	flags.StringVar(&f.only, "only", "", "only one part: `counts|timed`")
 	flags.StringVar(&f.confirmWith, "confirm-with", "",
 		"join the verdict with that of another machine: a `file` of check --format json of the same builds")
@@ -103,7 +106,7 @@ Exit status: 0 pass, 3 regression, 4 inconclusive (only with --inconclusive fail
 			return f.makeBaseline(c.Context(), p)
 		case f.prove != "":
 			if err := onlyFlags(c.Flags(), "prove", "runs", "only", "baseline", "budget", "max-regression",
-				"max-latency", "profile", "set", "set-from"); err != nil {
+				"max-latency", "profile", "set", "set-from", "slow"); err != nil {
 				return err
 			}
 			return f.tryGate(c.Context(), p)
@@ -224,6 +227,11 @@ func (f *checkFlags) measure(ctx context.Context, p process, b *gate.Baseline, t
 		o.Timed, err = t.Run(ctx)
 		o.Seed, o.Rounds = t.Seed, t.Rounds
 		o.Warnings = append(o.Warnings, t.Impaired...)
+		if err == nil && f.slow {
+			var found []gate.Finding
+			found, err = t.SlowLane().Run(ctx)
+			o.Timed = append(o.Timed, found...)
+		}
 	}
 	return err
 }
@@ -258,6 +266,7 @@ func (f *checkFlags) parse(p process) (b *gate.Baseline, t *gate.Timed, err erro
 			settings.DidYouMean(value, allowed))
 	}
 	oneOf("inconclusive", f.inconclusive, "pass", "fail")
+	wrong.check(!f.slow || f.only != "counts", "--slow is not for --only counts")
 	if f.only != "" {
 		oneOf("only", f.only, "counts", "timed")
 	}
@@ -491,7 +500,7 @@ func (f *checkFlags) keep(b *gate.Baseline, t *gate.Timed, o *gate.Outcome, h re
 	for _, c := range b.Cases {
 		wrong = append(wrong, add(c.Name, "default", c.Set, true, o.Counts))
 	}
-	for _, c := range t.Cases {
+	for _, c := range slices.Concat(t.Cases, t.SlowLane().Cases) {
 		wrong = append(wrong, add(c.Name, t.B.Profile, t.B.Set, !c.OnDisk, o.Timed))
 	}
 	if err := errors.Join(wrong...); err != nil {
