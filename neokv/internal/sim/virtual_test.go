@@ -18,8 +18,7 @@ var (
 	simPlanted = flag.Bool("sim.planted", false, "plant the mistake that the plan is made to find")
 )
 
-// The mistakes that a plan looks for show within half as many seeds as its batch has here, but for what the chat finds
-// (TestPlanted prints them). In CI fresh seeds follow for half a minute, of TestExplore.
+// Behind the fixed seeds of these batches CI runs fresh ones for 15 s, of TestExplore.
 
 // TestVirtual runs seeds of one plan: a batch in child processes, or the seed of -sim.seed in this one.
 func TestVirtual(t *testing.T) {
