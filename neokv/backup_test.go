@@ -185,7 +185,7 @@ func fillKeys(t *testing.T, c *Cluster, keys int) {
 		}
 		if i == keys/2 {
 			for _, n := range c.nodes {
-				if err := n.Store().Flush(t.Context()); err != nil {
+				if err := n.Store().Flush(t.Context(), false); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -76,7 +76,7 @@ func (l *lostCluster) use(t *testing.T, c *Cluster) {
 		t.Fatal(err)
 	}
 	for _, n := range c.nodes {
-		if err := n.Store().Flush(ctx); err != nil {
+		if err := n.Store().Flush(ctx, false); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -62,7 +62,7 @@ func TestSplitsByItself(t *testing.T) {
 		}
 		flush := func() {
 			for i := range c.nodes {
-				if err := c.nodes[i].Store().Flush(ctx); err != nil {
+				if err := c.nodes[i].Store().Flush(ctx, false); err != nil {
 					t.Fatal(err)
 				}
 			}

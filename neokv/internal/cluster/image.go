@@ -121,7 +121,7 @@ func (a *backups) snapshot(ctx context.Context) (image *Image, err error) {
 		var wg sync.WaitGroup
 		for i, n := range a.places {
 			if s := n.store.Load(); s != nil && n.diskIsGood() {
-				wg.Go(func() { errs[i] = s.Flush(ctx) })
+				wg.Go(func() { errs[i] = s.Flush(ctx, false) })
 			}
 		}
 		wg.Wait()

@@ -85,7 +85,7 @@ func (p *storePort) LogScript(level int, text string) { p.n.logScript(level, tex
 
 // Settle settles this store alone.
 func (p *storePort) Settle(ctx context.Context) error {
-	return errors.Join(p.AwaitReplicas(ctx), p.Store.Settle(ctx))
+	return errors.Join(p.AwaitReplicas(ctx), p.Store.Flush(ctx, true))
 }
 
 // TakeOver moves the leaders of the regions that the store follows to it, as the fault transfer does, so they stay.

@@ -71,7 +71,7 @@ func (v *servers) setActiveExpire(on bool) {
 func (v *servers) settle(ctx context.Context) error {
 	running := slices.Collect(v.places.Running())
 	for _, step := range []func(*store.Store, context.Context) error{
-		(*store.Store).AwaitReplicas, (*store.Store).Settle,
+		(*store.Store).AwaitReplicas, func(s *store.Store, ctx context.Context) error { return s.Flush(ctx, true) },
 	} {
 		var wg sync.WaitGroup
 		failed := make([]error, len(running))

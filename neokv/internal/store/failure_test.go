@@ -465,9 +465,8 @@ func TestCloseOnAHungDisk(t *testing.T) {
 // TestCloseWhileSettling closes a store while a caller from outside has it flush, and the sync of the new table does
 // not return. The caller gets an error before the engine closes, and so does a caller that comes later.
 func TestCloseWhileSettling(t *testing.T) {
-	for name, settle := range map[string]func(*Store, context.Context) error{
-		"Settle": (*Store).Settle, "Flush": (*Store).Flush,
-	} {
+	for name, settles := range map[string]bool{"settle": true, "flush": false} {
+		settle := func(s *Store, ctx context.Context) error { return s.Flush(ctx, settles) }
 		t.Run(name, func(t *testing.T) {
 			fs := disk.Mem()
 			store, r := alone(t, func(o *Options) { o.FS = fs })

@@ -343,11 +343,14 @@ func (s *Store) Changed() <-chan struct{} { return s.cluster.Changed() }
 // expired key in either case.
 func (s *Store) SetActiveExpire(on bool) { s.janitor.SetActiveExpire(on) }
 
-// Settle writes the memtables to tables, compacts L0, and waits until no compaction is under way or due.
-func (s *Store) Settle(ctx context.Context) error { return s.whileOpen(ctx, s.engine.Settle) }
-
-// Flush writes the memtables to tables, and waits until they are written.
-func (s *Store) Flush(ctx context.Context) error { return s.whileOpen(ctx, s.engine.FlushAll) }
+// Flush writes the memtables to tables, and waits until they are written. With settle it also compacts L0, and waits
+// until no compaction is under way or due.
+func (s *Store) Flush(ctx context.Context, settle bool) error {
+	if settle {
+		return s.whileOpen(ctx, s.engine.Settle)
+	}
+	return s.whileOpen(ctx, s.engine.FlushAll)
+}
 
 // Outdated reports whether the store knows more of a slot than an entry of its slot table says, so that no client is to
 // be redirected by it.
