@@ -174,7 +174,7 @@ func TestErrorsNameTheLimit(t *testing.T) {
 	list := Metadata{Type: List, Version: 1, Size: 1, Head: 1, Tail: 2}
 	long := Metadata{Type: String, Version: 1, Size: 100_000}
 	state := (&RegionState{ApplyIndex: 1, Slots: topology.SlotRange{Last: 3}, Version: 1}).Append(nil)
-	held := (&ReplicaRecord{ID: 1, Peers: []topology.Peer{{Store: 1, Replica: 1}}}).Append(nil)
+	held := (&ReplicaRecord{ID: 1, PeerSet: PeerSet{Conf: 1, Peers: []topology.Peer{{Store: 1, Replica: 1}}}}).Append(nil)
 	identity := (&StoreIdentity{Store: 1}).Append(nil)
 	orphan := Orphan{User: []byte("k"), Type: Hash}
 	metadataKey := AppendMetadata(nil, topology.SlotOf([]byte("key")), []byte("key"))
@@ -182,6 +182,7 @@ func TestErrorsNameTheLimit(t *testing.T) {
 	metadata := func(b []byte) error { _, err := ParseMetadata(b); return err }
 	redis := func(b []byte) error { _, err := ParseRedis(b); return err }
 	replica := func(b []byte) error { _, err := ParseReplica(b); return err }
+	ended := func(b []byte) error { _, err := ParseEnded(b); return err }
 	replicaKey := func(b []byte) error { _, err := ParseReplicaKey(b); return err }
 	region := func(b []byte) error { _, err := ParseRegionState(b); return err }
 	raft := func(b []byte) error { _, _, _, err := ParseRaft(b); return err }
@@ -222,11 +223,14 @@ func TestErrorsNameTheLimit(t *testing.T) {
 		{region(with(state, 60, 0x40)), "region state: slots 0 to 16387, want an ascending range up to 16383"},
 		{region(with(state, 63, 0x30)), "region state: phase 3, change 0, want less than 3 and 6"},
 		{region(append(with(state, 63, 6), 1, 1)), "region state: phase 0, change 6, want less than 3 and 6"},
-		{replica(nil), "replica: 0 bytes, want format 1 and at least 12"},
-		{replica(held[:11]), "replica: 11 bytes, want format 1 and at least 12"},
-		{replica(with(held, 0, 2)), "replica: 24 bytes, want format 1 and at least 12"},
-		{replica(held[:23]), "replica: 23 bytes, joins 0; want 24, and 0 or 1"},
-		{replica(with(held, 9, 2)), "replica: 24 bytes, joins 2; want 24, and 0 or 1"},
+		{replica(nil), "replica: 0 bytes, want format 2 and at least 26"},
+		{replica(held[:25]), "replica: 25 bytes, want format 2 and at least 26"},
+		{replica(with(held, 0, 1)), "replica: 57 bytes, want format 2 and at least 26"},
+		{replica(held[:56]), "replica: peers: 30 bytes, want 18 and 13 per peer"},
+		{replica(with(held, 9, 3)), "replica: begins 3, want less than 3"},
+		{replica(with(held, 33, 0)), "replica: peers: conf 0, want at least 1"},
+		{replica(with(held, 56, 3)), "replica: peers: role 3, want less than 3"},
+		{ended(nil), "ended replicas: 0 bytes, want format 1 and 9 bytes"},
 		{replicaKey(AppendRegionState(nil, 1)), "replica key: 04028000000000000001"},
 		{replicaKey(AppendReplica(nil, 1)[:9]), "replica key: 040780000000000000"},
 		{region(with(state, 41, 4)), "region state: flags 0x04, want no bit but 0 and 1"},
@@ -236,7 +240,7 @@ func TestErrorsNameTheLimit(t *testing.T) {
 		{raft(with(AppendRaft(nil, 1, LogMeta), 0, 3)), "raft log key: in data"},
 		{store(identity[:4]), "store identity: 4 bytes, want 25"},
 		{store(with(identity, 0, 9)), "store identity: format 9, want 1"},
-		{store(with(identity, 4, 13)), "store identity: the store has format 13; this program reads format 15"},
+		{store(with(identity, 4, 13)), "store identity: the store has format 13; this program reads format 16"},
 		{store(identity[:24]), "store identity: 24 bytes, want 25"},
 		{orphanOf(orphan.AppendKey(nil)[:31], nil), "orphan key: 31 bytes, want at least 32"},
 		{metadata(with(list.Append(nil), 0, 0x93)), "metadata: flags 0x93, want bit 7 set and bits 4-6 clear"},
@@ -267,7 +271,9 @@ func FuzzParse(f *testing.F) {
 	long = append(long[:len(long)-2], 0x81, 0, 0) // a version of two bytes, where one would do
 	f.Add([]byte{}, long)
 	f.Add(AppendReplica(nil, 7),
-		(&ReplicaRecord{ID: 2, Joins: true, Peers: []topology.Peer{{Store: 1, Replica: 2}}}).Append(nil))
+		(&ReplicaRecord{ID: 2, Begins: JoinsVoting, PeerSet: PeerSet{Conf: 1,
+			Peers: []topology.Peer{{Store: 1, Replica: 2}}}}).Append(nil))
+	f.Add(AppendEnded(nil, 7), AppendEndedID(nil, 9))
 	f.Add(AppendLogEntry(nil, 1, 2), (&StoreIdentity{}).Append(nil))
 	f.Add(orphan.AppendKey(nil), orphan.Append(nil))
 	f.Add(subkeyOf(1, []byte("key"), 2, make([]byte, 8)),
@@ -316,6 +322,9 @@ func FuzzParse(f *testing.F) {
 		}
 		if r, err := ParseReplica(value); err == nil {
 			equal(t, "replica", r.Append(nil), value)
+		}
+		if id, err := ParseEnded(value); err == nil {
+			equal(t, "ended", AppendEndedID(nil, id), value)
 		}
 		if s, err := ParseStoreIdentity(value); err == nil {
 			equal(t, "store identity", s.Append(nil), value)

@@ -18,6 +18,7 @@ import (
 //	[tag][5][metadata key][version u64]  orphan record     Orphan
 //	[tag][6][region i64]               stage               Stage
 //	[tag][7][region i64]               replica             ReplicaRecord
+//	[tag][8][region i64]               replicas that have ended here
 //
 // The metadata key in an orphan record's key is in the form of the specification, without its tag; since it begins with
 // the space and the slot, a region's orphan records are one range. Every value begins with a format byte.
@@ -31,11 +32,12 @@ const (
 	CategoryOrphan     Category = 5
 	CategoryStage      Category = 6
 	CategoryReplica    Category = 7
+	CategoryEnded      Category = 8
 )
 
 // FormatVersion is the format of all that is stored: of the data folder and of each store in it. It rises with every
 // change of stored bytes, or of what they mean. A program reads no other.
-const FormatVersion = 15
+const FormatVersion = 16
 
 // The format byte of each record of meta_info that this package writes.
 const (
@@ -43,7 +45,8 @@ const (
 	regionStateFormat   = 4
 	orphanFormat        = 1
 	stageFormat         = 2
-	replicaFormat       = 1
+	replicaFormat       = 2
+	endedFormat         = 1
 )
 
 func appendCategory(dst []byte, c Category) []byte { return append(dst, byte(MetaInfo), byte(c)) }
@@ -334,32 +337,93 @@ func ParseReplicaKey(key []byte) (topology.RegionID, error) {
 	return topology.RegionID(I64(key[2:])), nil
 }
 
-// ReplicaRecord says that the store holds a replica of a region, and where the others were when it was made. The store
-// starts the replicas of which it has such a record. It is made in one batch with the replica's region state, and goes
-// when the region is absorbed by another one.
+// ReplicaRecord says that the store holds a replica of a region, and what the replica knows of the region's peers. The
+// store starts the replicas of which it has such a record. It is made in one batch with the replica's region state,
+// and goes when the region is absorbed by another one, or when the replica has left the region. Entries of the
+// region's log, and snapshots, replace the peers.
 //
-//	[format u8 = 1][replica u64][joins u8][peers u16] then per peer [store u32][replica u64]
+//	[format u8 = 2][replica u64][begins u8][born u64][after u64][peers]
 type ReplicaRecord struct {
-	ID    topology.ReplicaID
-	Joins bool // it began empty, and gets the region's data from the leader
+	ID     topology.ReplicaID
+	Begins Beginning
+	Born   uint64 // the least Conf of peers that have the replica, as far as the store knows
+	// After is the index of the entry that made the replica a peer, if it begins as a non-voter. Until it has data, it
+	// takes neither the region's first entries nor a snapshot of before.
+	After uint64
+	PeerSet
+}
+
+// Beginning says how a replica came to its store. The Raft library must know that for all of the replica's life.
+type Beginning byte
+
+const (
+	Founding       Beginning = iota // with the data of its region, or with the region
+	JoinsVoting                     // empty, as a voter whose store missed the split that made the region
+	JoinsNonVoting                  // empty, as a non-voter that the leader makes a voter when it has caught up
+	beginningCount
+)
+
+// PeerSet is who has the replicas of a region, as of some entry of its log.
+//
+//	[conf u64][since u64][peers u16] then per peer [store u32][replica u64][role u8]
+type PeerSet struct {
+	Conf  uint64 // counts the changes of the peers, from 1
+	Since uint64 // the apply index of the latest change, 0 if there was none
 	Peers []topology.Peer
 }
 
-const replicaLen, replicaPeerLen = 1 + 8 + 1 + 2, 4 + 8
+// FirstPeers returns the peers with which a region begins.
+func FirstPeers(peers []topology.Peer) PeerSet { return PeerSet{Conf: 1, Peers: peers} }
+
+const (
+	replicaLen = 1 + 8 + 1 + 8 + 8
+	peerLen    = 4 + 8 + 1
+	// PeerSetLen is the length of a set without peers.
+	PeerSetLen = 8 + 8 + 2
+)
+
+// Append appends the set.
+func (s *PeerSet) Append(dst []byte) []byte {
+	dst = binary.BigEndian.AppendUint64(dst, s.Conf)
+	dst = binary.BigEndian.AppendUint64(dst, s.Since)
+	dst = binary.BigEndian.AppendUint16(dst, uint16(len(s.Peers)))
+	for _, p := range s.Peers {
+		dst = binary.BigEndian.AppendUint32(dst, uint32(p.Store))
+		dst = binary.BigEndian.AppendUint64(dst, uint64(p.Replica))
+		dst = append(dst, byte(p.Role))
+	}
+	return dst
+}
+
+// PeersLen returns the length of the peers behind the first PeerSetLen bytes of a set.
+func PeersLen(b []byte) int { return peerLen * int(binary.BigEndian.Uint16(b[PeerSetLen-2:])) }
+
+// ParsePeerSet decodes a set.
+func ParsePeerSet(b []byte) (s PeerSet, err error) {
+	if len(b) < PeerSetLen || len(b) != PeerSetLen+PeersLen(b) {
+		return s, fmt.Errorf("peers: %d bytes, want %d and %d per peer", len(b), PeerSetLen, peerLen)
+	}
+	if s.Conf, s.Since = binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:]); s.Conf == 0 {
+		return s, errors.New("peers: conf 0, want at least 1")
+	}
+	for b = b[PeerSetLen:]; len(b) > 0; b = b[peerLen:] {
+		p := topology.Peer{
+			Store: topology.StoreID(binary.BigEndian.Uint32(b)), Replica: topology.ReplicaID(binary.BigEndian.Uint64(b[4:])),
+			Role: topology.Role(b[12]),
+		}
+		if p.Role >= topology.RoleCount {
+			return s, fmt.Errorf("peers: role %d, want less than %d", p.Role, topology.RoleCount)
+		}
+		s.Peers = append(s.Peers, p)
+	}
+	return s, nil
+}
 
 // Append appends the record.
 func (r *ReplicaRecord) Append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint64(append(dst, replicaFormat), uint64(r.ID))
-	joins := byte(0)
-	if r.Joins {
-		joins = 1
-	}
-	dst = binary.BigEndian.AppendUint16(append(dst, joins), uint16(len(r.Peers)))
-	for _, p := range r.Peers {
-		dst = binary.BigEndian.AppendUint32(dst, uint32(p.Store))
-		dst = binary.BigEndian.AppendUint64(dst, uint64(p.Replica))
-	}
-	return dst
+	dst = binary.BigEndian.AppendUint64(append(dst, byte(r.Begins)), r.Born)
+	return r.PeerSet.Append(binary.BigEndian.AppendUint64(dst, r.After))
 }
 
 // ParseReplica decodes the record.
@@ -367,17 +431,36 @@ func ParseReplica(b []byte) (r ReplicaRecord, err error) {
 	if len(b) < replicaLen || b[0] != replicaFormat {
 		return r, fmt.Errorf("replica: %d bytes, want format %d and at least %d", len(b), replicaFormat, replicaLen)
 	}
-	n := int(binary.BigEndian.Uint16(b[10:]))
-	if want := replicaLen + n*replicaPeerLen; len(b) != want || b[9] > 1 {
-		return r, fmt.Errorf("replica: %d bytes, joins %d; want %d, and 0 or 1", len(b), b[9], want)
+	if r.Begins = Beginning(b[9]); r.Begins >= beginningCount {
+		return r, fmt.Errorf("replica: begins %d, want less than %d", r.Begins, beginningCount)
 	}
-	r.ID, r.Joins = topology.ReplicaID(binary.BigEndian.Uint64(b[1:])), b[9] == 1
-	for b = b[replicaLen:]; len(b) > 0; b = b[replicaPeerLen:] {
-		r.Peers = append(r.Peers, topology.Peer{
-			Store: topology.StoreID(binary.BigEndian.Uint32(b)), Replica: topology.ReplicaID(binary.BigEndian.Uint64(b[4:])),
-		})
+	r.ID = topology.ReplicaID(binary.BigEndian.Uint64(b[1:]))
+	r.Born, r.After = binary.BigEndian.Uint64(b[10:]), binary.BigEndian.Uint64(b[18:])
+	if r.PeerSet, err = ParsePeerSet(b[replicaLen:]); err != nil {
+		err = fmt.Errorf("replica: %w", err)
 	}
-	return r, nil
+	return r, err
+}
+
+// AppendEnded appends the key of the record of the replicas of a region that have ended on the store.
+func AppendEnded(dst []byte, region topology.RegionID) []byte {
+	return appendRegion(appendCategory(dst, CategoryEnded), region)
+}
+
+// AppendEndedID appends the value of that record: the largest id of the store's replicas of the region that have left
+// it. No replica of an id up to this one begins on the store again.
+//
+//	[format u8 = 1][replica u64]
+func AppendEndedID(dst []byte, largest topology.ReplicaID) []byte {
+	return binary.BigEndian.AppendUint64(append(dst, endedFormat), uint64(largest))
+}
+
+// ParseEnded decodes such a value.
+func ParseEnded(b []byte) (topology.ReplicaID, error) {
+	if len(b) != 1+8 || b[0] != endedFormat {
+		return 0, fmt.Errorf("ended replicas: %d bytes, want format %d and 9 bytes", len(b), endedFormat)
+	}
+	return topology.ReplicaID(binary.BigEndian.Uint64(b[1:])), nil
 }
 
 // Orphan is a version of a collection, or of a long string, that no metadata names any more: work for the reclaimer.

@@ -353,7 +353,7 @@ func TestOwnLayouts(t *testing.T) {
 		{"store identity key", AppendStoreIdentity(nil), "0401"},
 		{"store identity", (&StoreIdentity{Cluster: [16]byte{0: 0xaa, 15: 0xbb},
 			Store: 2}).Append(nil),
-			"01" + "0000000f" + "aa0000000000000000000000000000bb" + "00000002"},
+			"01" + "00000010" + "aa0000000000000000000000000000bb" + "00000002"},
 		{"region state key", AppendRegionState(nil, 7), "04028000000000000007"},
 		{"region state", goldenState.Append(nil),
 			"04" + "0000000000000001" + "0000000000000002" + "0000000000000003" + "0000000000000004" +
@@ -363,11 +363,16 @@ func TestOwnLayouts(t *testing.T) {
 		{"region state without a change", (&RegionState{Version: 300}).Append(nil)[58:],
 			"0000" + "0000" + "ac02" + "00"},
 		{"replica key", AppendReplica(nil, 7), "04078000000000000007"},
-		{"replica", (&ReplicaRecord{ID: 1, Joins: true,
-			Peers: []topology.Peer{{Store: 2, Replica: 3}, {Store: 4, Replica: 5}}}).Append(nil),
-			"01" + "0000000000000001" + "01" + "0002" +
-				"00000002" + "0000000000000003" + "00000004" + "0000000000000005"},
-		{"replica without peers", (&ReplicaRecord{ID: 1}).Append(nil), "01" + "0000000000000001" + "00" + "0000"},
+		{"replica", (&ReplicaRecord{ID: 1, Begins: JoinsNonVoting, Born: 6, After: 7, PeerSet: PeerSet{Conf: 8, Since: 9,
+			Peers: []topology.Peer{{Store: 2, Replica: 3}, {Store: 4, Replica: 5, Role: topology.Leaving}}}}).Append(nil),
+			"02" + "0000000000000001" + "02" + "0000000000000006" + "0000000000000007" +
+				"0000000000000008" + "0000000000000009" + "0002" +
+				"00000002" + "0000000000000003" + "00" + "00000004" + "0000000000000005" + "02"},
+		{"replica without peers", (&ReplicaRecord{ID: 1, PeerSet: PeerSet{Conf: 1}}).Append(nil),
+			"02" + "0000000000000001" + "00" + "0000000000000000" + "0000000000000000" +
+				"0000000000000001" + "0000000000000000" + "0000"},
+		{"ended key", AppendEnded(nil, 7), "04088000000000000007"},
+		{"ended", AppendEndedID(nil, 9), "01" + "0000000000000009"},
 		{"cluster map key", AppendClusterMap(nil), "0403"},
 		{"meta state key", AppendMetaState(nil, "map"), "04046d6170"},
 		{"orphan key", orphan.AppendKey(nil),

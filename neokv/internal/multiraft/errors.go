@@ -33,11 +33,12 @@ func (f *failure) Is(target error) bool { return target == f.kind }
 var failures = func() map[error]error {
 	all := make(map[error]error)
 	for kind, causes := range map[error][]error{
-		ErrClosed:  {dragonboat.ErrClosed, dragonboat.ErrShardClosed, dragonboat.ErrShardNotFound},
-		ErrBusy:    {dragonboat.ErrSystemBusy},
-		ErrDropped: {dragonboat.ErrShardNotReady, dragonboat.ErrShardNotInitialized},
-		ErrAborted: {dragonboat.ErrAborted},
-		ErrTimeout: {dragonboat.ErrTimeout, dragonboat.ErrTimeoutTooSmall},
+		ErrClosed:   {dragonboat.ErrClosed, dragonboat.ErrShardClosed, dragonboat.ErrShardNotFound},
+		ErrBusy:     {dragonboat.ErrSystemBusy},
+		ErrDropped:  {dragonboat.ErrShardNotReady, dragonboat.ErrShardNotInitialized},
+		ErrAborted:  {dragonboat.ErrAborted},
+		ErrTimeout:  {dragonboat.ErrTimeout, dragonboat.ErrTimeoutTooSmall, dragonboat.ErrCanceled},
+		ErrRejected: {dragonboat.ErrRejected},
 	} {
 		for _, cause := range causes {
 			all[cause] = &failure{kind, cause}

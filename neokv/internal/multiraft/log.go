@@ -23,6 +23,9 @@ func (h *Host) LogEnd(region topology.RegionID) (End, error) { return h.log.End(
 // LastLogged returns the index of the last entry of a region's log.
 func (h *Host) LastLogged(region topology.RegionID) (uint64, error) { return h.log.Last(region) }
 
+// FirstLogged returns the index of the first entry of a region's log.
+func (h *Host) FirstLogged(region topology.RegionID) (uint64, error) { return h.log.First(region) }
+
 // Snapshot returns the index of a replica's last snapshot record, 0 if it has none, and whether another store had sent
 // the snapshot. It is for tests.
 func (h *Host) Snapshot(region topology.RegionID, replica topology.ReplicaID) (index uint64, received bool, err error) {

@@ -47,6 +47,8 @@ type Beginning struct {
 	// it joins: then it begins empty, and the leader sends it everything.
 	Members []topology.Peer
 	Joins   bool
+	// NonVoter says that the replica has joined as a non-voter, also if it has become a voter since.
+	NonVoter bool
 	// OwnCuts says that the log is cut by calls of Cut alone, and not after raft.snapshot_entries.
 	OwnCuts bool
 }
@@ -57,6 +59,7 @@ func (r *Replica) Start(m Machine, b Beginning) error {
 	if b.OwnCuts {
 		c.SnapshotEntries = 0
 	}
+	c.IsNonVoting = b.NonVoter
 	err := r.node.StartOnDiskReplica(members(b.Members), b.Joins,
 		func(uint64, uint64) sm.IOnDiskStateMachine { return m }, c)
 	return mapped(err)

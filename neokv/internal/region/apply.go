@@ -37,6 +37,8 @@ type machine struct {
 	proposer *proposer  // the machine claims and finishes its proposals
 	sums     *sums
 	state    keys.RegionState
+	record   keys.ReplicaRecord // the store's record of the replica
+	recorded bool               // the store has one; a test of a machine alone has none
 
 	work   engine.Work // of calls
 	broken bool        // a stage was broken off
@@ -65,6 +67,7 @@ type machine struct {
 	cutting cutting
 	summing bool           // the entry being applied asks for a checksum
 	changed bool           // the bounds or the phase have changed since they were last published
+	regroup bool           // likewise the peers
 	lazy    func() error   // planted: what Mistakes.LazyInstall has left to do
 	untold  []redis.Effect // planted: what Mistakes.LateTelling has left to tell
 }
@@ -117,9 +120,14 @@ func (m *machine) Open(<-chan struct{}) (uint64, error) {
 			m.observeBounds(how)
 		}
 	}
-	if m.stage, m.staged, err = readStage(m.o.Engine, m.o.Region.ID); err != nil {
+	m.stage, m.staged, err = readStage(m.o.Engine, m.o.Region.ID)
+	if err == nil {
+		err = m.openPeers()
+	}
+	if err != nil {
 		return 0, fmt.Errorf("region %d: open: %w", m.o.Region.ID, err)
 	}
+	m.opened.Store(true)
 	return m.state.ApplyIndex, nil
 }
 
@@ -163,6 +171,11 @@ func (m *machine) Update(entries []multiraft.Entry) ([]multiraft.Entry, error) {
 	m.still.Lock()
 	defer m.still.Unlock()
 	if m.idle() {
+		return entries, nil
+	}
+	if m.record.After > 0 && m.state.ApplyIndex == 0 && !m.o.Mistakes.AnyBeginning {
+		m.o.Fence(fmt.Errorf("region %d: a replica that joins is to begin with a snapshot, and got entry %d", m.o.Region.ID,
+			entries[0].Index))
 		return entries, nil
 	}
 	if m.lazy != nil {
@@ -212,6 +225,7 @@ func (m *machine) Update(entries []multiraft.Entry) ([]multiraft.Entry, error) {
 	} else {
 		m.publish()
 	}
+	m.publishPeers()
 	m.expiry.Notice(w.SoonestMS)
 	m.orphaned(w.Orphans, w.Flushed)
 	var failed error
@@ -476,6 +490,7 @@ func (m *machine) count(bytes int) {
 	c := &m.cutting
 	c.entries++
 	c.bytes += uint64(bytes)
+	m.logged.Add(uint64(bytes))
 	if c.bytes < uint64(m.o.Knobs.SnapshotBytes) && c.entries < uint64(m.o.Knobs.SnapshotEntries) {
 		return
 	}

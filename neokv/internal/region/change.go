@@ -23,6 +23,7 @@ import (
 //	bounds split BEGUN SLOT CHILD STORE:REPLICA...
 //	bounds freeze LEFT BEGUN        replies the entry's index
 //	bounds merge BEGUN VERSION STATE
+//	bounds peers CONF STORE:REPLICA:ROLE...     see peers.go
 //
 // A begin of the change that is open already replies its BEGUN, so that a step may be tried again at another leader.
 //
@@ -72,6 +73,9 @@ func (m *machine) change(w *redis.Writer, args [][]byte, out *redis.Reply) error
 		return fmt.Errorf("%s: %d arguments", changeCommand, len(args))
 	}
 	verb, args := string(args[1]), args[2:]
+	if verb == "peers" {
+		return m.changePeers(w, args, out)
+	}
 	begun, err := strconv.ParseUint(string(args[len(args)-1]), 10, 64)
 	if verb == "split" || verb == "merge" {
 		begun, err = strconv.ParseUint(string(args[0]), 10, 64)
@@ -158,6 +162,10 @@ func (m *machine) beginChange(w *redis.Writer, args [][]byte, begun uint64, out 
 	}
 	if s.Change.Kind != keys.NoChange || s.Phase != keys.Serving {
 		out.Error("ERR another split or merge of the region is under way")
+		return nil
+	}
+	if d := (topology.Region{Peers: m.record.Peers}); !d.Settled() {
+		out.Error("ERR a move of a replica of the region is under way")
 		return nil
 	}
 	if begun == 0 {

@@ -27,7 +27,7 @@ import (
 // The sum is the first 16 bytes of a SHA-256 over the following, with the length of each key and value (uvarint) before
 // it:
 //
-//	region state
+//	region state, and behind it the peers
 //	redis_metadata, all of the region
 //	data: legacy strings, and the subkeys of the versions that metadata names
 //	redis_zset_score: the entries of the versions that metadata names
@@ -96,7 +96,7 @@ type sums struct {
 
 type sum struct {
 	index    uint64
-	state    []byte // the region state
+	state    []byte // the region state and the peers
 	slots    topology.SlotRange
 	pinned   *engine.Snapshot // the state to sum up; nil when that is done or given up
 	progress uint64
@@ -127,7 +127,7 @@ func (m *machine) own(name []byte) *redis.Command {
 // there and of none after it.
 func (m *machine) pin() {
 	x := m.sums
-	s := &sum{index: m.state.ApplyIndex, state: m.state.Append(nil), slots: m.state.Slots}
+	s := &sum{index: m.state.ApplyIndex, state: m.record.PeerSet.Append(m.state.Append(nil)), slots: m.state.Slots}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	waiting := 0

@@ -37,11 +37,15 @@ type core struct {
 	applied      atomic.Uint64 // the apply index
 	keyChanges   atomic.Uint64 // see Replica.KeyChanges
 	bounds       atomic.Pointer[Bounds]
+	peers        atomic.Pointer[keys.PeerSet]
+	opened       atomic.Bool               // the machine has told Raft its apply index
+	logged       atomic.Uint64             // bytes of entries applied here
 	thawed       atomic.Pointer[time.Time] // when a freeze was last seen to end
 	expiry       ExpiryBound
 	orphanWrites atomic.Uint64
 
 	watches watches
+	hold    atomic.Uint64 // from which index on the log is kept for a joiner, 0 if for none
 
 	// epoch rises, by any step, in three cases: after something other than an entry has replaced the region's data, after
 	// the bounds have changed, and before readers can see the first legacy string. In all cases apply stores the fields
@@ -53,6 +57,7 @@ func (c *core) init(o Options) {
 	c.o, c.raft = o, o.Host.Replica(o.Region.ID, o.Replica)
 	c.gate, c.hosted, c.stop, c.cut = newGate(), newGate(), make(chan struct{}), make(chan uint64, 1)
 	c.bounds.Store(&Bounds{Slots: o.Region.Slots, Version: o.Region.Version})
+	c.peers.Store(&keys.PeerSet{Conf: max(1, o.Region.ConfVersion), Peers: o.Region.Peers})
 	if o.Engine != nil {
 		c.rows = o.Engine.NewRows()
 	}

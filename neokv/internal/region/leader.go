@@ -66,7 +66,7 @@ func (r *Replica) cutLog(entries uint64) {
 	applied := r.applied.Load()
 	cut := applied - min(applied, left)
 	if !r.o.Mistakes.AnyCut {
-		cut = min(cut, r.bounds.Load().held())
+		cut = min(cut, r.heldTo())
 	}
 	if !r.hosted.enter() {
 		return
@@ -137,7 +137,8 @@ func (r *Replica) settleLeadership() bool {
 		}
 		r.lost(r.bounds.Load().Slots) // the leader before may not have told of its last entries
 		r.servingTerm.Store(term)
-		if f := r.o.OnBounds; f != nil && r.bounds.Load().Change.Kind != keys.NoChange {
+		desc, _ := r.Region()
+		if f := r.o.OnBounds; f != nil && (r.bounds.Load().Change.Kind != keys.NoChange || !desc.Settled()) {
 			f(r.o.Region.ID) // the store finishes the change, or calls it off: clients may wait for that
 		}
 	case serving != 0:

@@ -50,6 +50,8 @@ type Options struct {
 	Region  topology.Region
 	Store   topology.StoreID
 	Replica topology.ReplicaID
+	Born    uint64 // see keys.ReplicaRecord, also for After
+	After   uint64
 	Engine  *engine.Engine
 	Host    *multiraft.Host
 	Knobs   settings.RaftKnobs
@@ -68,8 +70,8 @@ type Options struct {
 	Changed func()
 	// OnServe is called just before the replica begins to serve as the leader of a term. nil: not called.
 	OnServe func(id topology.RegionID, term uint64)
-	// OnBounds is called when apply has changed the region's bounds or its phase, after readers can see that, and when
-	// the replica begins to lead while a change of them is open. It must not block. nil: not called.
+	// OnBounds is called when apply has changed the region's bounds, its phase or its peers, after readers can see that,
+	// and when the replica begins to lead while a change of them is open. It must not block. nil: not called.
 	OnBounds func(topology.RegionID)
 	// Beside is what a split or a merge needs of the store. A replica that takes part in neither may leave it nil.
 	Beside Beside
@@ -104,6 +106,7 @@ type Mistakes struct {
 	SameVersions bool // a new leader counts versions from the same base as the last
 	AnyBase      bool // apply accepts a read set whatever was applied since it was made
 	KeptRows     bool // keeps rows beyond a term, and when others' entries change them
+	AnyBeginning bool // a joiner takes entries and snapshots of before it became a peer
 	AnyBounds    bool // apply accepts entries that were made under other bounds
 	KeptLease    bool // keeps its lease while it splits
 	EmptyChild   bool // a split leaves the child's data to nobody
@@ -151,6 +154,7 @@ const (
 	ByEntry                        // an entry has changed them, or another region has absorbed the replica
 	BySnapshot                     // they came with a snapshot
 	ByRepair                       // the store has ended a replica that a merge had left behind
+	ByRemoval                      // the store has ended a replica that has left its region
 )
 
 // Beside is the store's side of a split or a merge: what a replica's machine does to other regions of the store. Apply
@@ -197,11 +201,10 @@ func New(o Options) *Replica {
 	return r
 }
 
-// Start starts the replica under its host. members is empty when the replica has run before, and when it joins: then it
-// begins empty and gets the region's data from the leader. A test that never calls Start may leave Host out of the
-// Options.
-func (r *Replica) Start(members []topology.Peer, joins bool) error {
-	b := multiraft.Beginning{Members: members, Joins: joins, OwnCuts: true} // see machine.count
+// Start starts the replica under its host; see multiraft.Beginning, of which Start sets OwnCuts. A test that never
+// calls Start may leave Host out of the Options.
+func (r *Replica) Start(b multiraft.Beginning) error {
+	b.OwnCuts = true // see machine.count
 	if err := r.raft.Start(r.machine, b); err != nil {
 		return fmt.Errorf("region %d: start replica %d: %w", r.o.Region.ID, r.o.Replica, err)
 	}
@@ -243,8 +246,9 @@ func (r *Replica) Release() {
 
 // Region returns the region as of the entries that this replica has applied, and this replica's id.
 func (r *Replica) Region() (topology.Region, topology.ReplicaID) {
-	desc, b := r.o.Region, r.bounds.Load()
+	desc, b, p := r.o.Region, r.bounds.Load(), r.peers.Load()
 	desc.Slots, desc.Version = b.Slots, b.Version
+	desc.Peers, desc.ConfVersion = p.Peers, p.Conf
 	return desc, r.o.Replica
 }
 

@@ -14,6 +14,7 @@ import (
 // export is a region snapshot that this replica is about to send.
 type export struct {
 	state  keys.RegionState
+	peers  keys.PeerSet
 	stage  []byte // the record of the stage in which the replica stopped; nil for none
 	pinned *engine.Snapshot
 }
@@ -26,7 +27,7 @@ func (m *machine) PrepareSnapshot() (any, error) {
 	if m.idle() {
 		return (*export)(nil), nil
 	}
-	x := &export{state: m.state, pinned: m.o.Engine.NewSnapshot()}
+	x := &export{state: m.state, peers: m.record.PeerSet, pinned: m.o.Engine.NewSnapshot()}
 	if m.insideEntry() {
 		x.stage = m.stage.Append(nil)
 	}
@@ -58,7 +59,7 @@ func (m *machine) save(x *export, out io.Writer, stop <-chan struct{}) (err erro
 			err = w.err // the first error, rather than the one that the table's writer makes of it
 		}
 	}()
-	if err := w.header(m.header(&x.state)); err != nil {
+	if err := w.header(m.header(x)); err != nil {
 		return err
 	}
 	going := func() error {
@@ -107,8 +108,8 @@ func (m *machine) spans(slots topology.SlotRange) (spans []engine.Span) {
 	return spans
 }
 
-func (m *machine) header(s *keys.RegionState) snapshotHeader {
-	return snapshotHeader{region: m.o.Region.ID, slots: s.Slots, applyIndex: s.ApplyIndex}
+func (m *machine) header(x *export) snapshotHeader {
+	return snapshotHeader{region: m.o.Region.ID, slots: x.state.Slots, applyIndex: x.state.ApplyIndex, peers: x.peers}
 }
 
 // RecoverFromSnapshot implements multiraft.Machine. It replaces the region's data with a received snapshot, or
@@ -152,6 +153,17 @@ func (m *machine) install(in io.Reader, stop <-chan struct{}) (err error) {
 	}
 	if h.applyIndex <= m.state.ApplyIndex {
 		return fmt.Errorf("it is of apply index %d, the region is at %d", h.applyIndex, m.state.ApplyIndex)
+	}
+	if m.recorded {
+		record := m.record
+		record.PeerSet = h.peers
+		table, err := tables.Create()
+		if err == nil {
+			err = m.o.Engine.WriteTable(table, keys.AppendReplica(nil, m.o.Region.ID), record.Append(nil))
+		}
+		if err != nil {
+			return err
+		}
 	}
 	if m.o.Mistakes.LazyInstall {
 		m.lazy = func() error { return m.replace(tables, h) }
@@ -210,6 +222,8 @@ func (m *machine) ingest(tables *engine.Ingestion, h snapshotHeader) error {
 		return err
 	}
 	m.writer.Forget()
+	m.record.PeerSet, m.regroup = h.peers, true
+	m.publishPeers()
 	m.publishChange(BySnapshot)
 	return nil
 }

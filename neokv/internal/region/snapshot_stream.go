@@ -14,10 +14,10 @@ import (
 )
 
 // A region snapshot has all that another replica needs to go on from an apply index, as tables of the engine: the
-// region's ranges of all keyspaces and of the orphan records, the region state, and the record of the stage if the
-// sender has stopped inside an entry. It travels as a stream: a header, then frames.
+// region's ranges of all keyspaces and of the orphan records, the region state, the peers (keys.PeerSet), and the
+// record of the stage if the sender has stopped inside an entry. It travels as a stream: a header, then frames.
 //
-//	header  format u8 = 3, region i64, first slot u16, last slot u16, apply index u64, checksum u32
+//	header  format u8 = 4, region i64, first slot u16, last slot u16, apply index u64, peers, checksum u32
 //	frame   kind u8, length u32, payload, checksum u32
 //
 //	kind 1  bytes of a table
@@ -32,9 +32,9 @@ import (
 // own and ingests them in one step. A store that dies before that step starts over from the file. A store that dies
 // after it finds an apply index for which it does not need the file.
 const (
-	snapshotFormat = 3
+	snapshotFormat = 4
 
-	snapshotHeaderBytes = 1 + 8 + 2 + 2 + 8
+	snapshotHeaderBytes = 1 + 8 + 2 + 2 + 8 // up to the peers
 	frameHeaderBytes    = 1 + 4
 	snapshotEndBytes    = 4 + 8
 
@@ -111,6 +111,7 @@ type snapshotHeader struct {
 	region     topology.RegionID
 	slots      topology.SlotRange
 	applyIndex uint64
+	peers      keys.PeerSet
 }
 
 func (h *snapshotHeader) append(dst []byte) []byte {
@@ -118,16 +119,17 @@ func (h *snapshotHeader) append(dst []byte) []byte {
 	dst = keys.AppendI64(dst, int64(h.region))
 	dst = binary.BigEndian.AppendUint16(dst, uint16(h.slots.First))
 	dst = binary.BigEndian.AppendUint16(dst, uint16(h.slots.Last))
-	return binary.BigEndian.AppendUint64(dst, h.applyIndex)
+	return h.peers.Append(binary.BigEndian.AppendUint64(dst, h.applyIndex))
 }
 
-// parseSnapshotHeader decodes a header of snapshotHeaderBytes.
-func parseSnapshotHeader(b []byte) (h snapshotHeader) {
+// parseSnapshotHeader decodes a header.
+func parseSnapshotHeader(b []byte) (h snapshotHeader, err error) {
 	h.region = topology.RegionID(keys.I64(b[1:]))
 	h.slots.First = topology.Slot(binary.BigEndian.Uint16(b[9:]))
 	h.slots.Last = topology.Slot(binary.BigEndian.Uint16(b[11:]))
 	h.applyIndex = binary.BigEndian.Uint64(b[13:])
-	return h
+	h.peers, err = keys.ParsePeerSet(b[snapshotHeaderBytes:])
+	return h, err
 }
 
 // frameWriter sends a stream. The caller writes one table after the other.
@@ -247,13 +249,20 @@ func (r *streamReader) header() (h snapshotHeader, err error) {
 	if r.buf[0] != snapshotFormat {
 		return h, fmt.Errorf("header: format %d, want %d", r.buf[0], snapshotFormat)
 	}
-	if err = r.take(1, snapshotHeaderBytes-1+crc32.Size); err == nil {
+	const fixed = snapshotHeaderBytes + keys.PeerSetLen
+	if err = r.take(1, fixed-1); err == nil {
+		err = r.take(fixed, keys.PeersLen(r.buf[snapshotHeaderBytes:])+crc32.Size) // damaged, it is at most 1 MiB
+	}
+	if err == nil {
 		err = r.check()
+	}
+	if err == nil {
+		h, err = parseSnapshotHeader(r.buf[:len(r.buf)-crc32.Size])
 	}
 	if err != nil {
 		return h, fmt.Errorf("header: %w", err)
 	}
-	return parseSnapshotHeader(r.buf), nil
+	return h, nil
 }
 
 // frame returns the next frame; payload is valid until the next call.

@@ -222,8 +222,8 @@ func TestSnapshotRefused(t *testing.T) {
 		}
 	}
 	refuse("empty", nil, "unexpected EOF")
-	refuse("format", append([]byte{9}, stream[1:]...), "format 9, want 3")
-	refuse("an older format", append([]byte{2}, stream[1:]...), "format 2, want 3")
+	refuse("format", append([]byte{9}, stream[1:]...), "format 9, want 4")
+	refuse("an older format", append([]byte{2}, stream[1:]...), "format 2, want 4")
 	refuse("header", other, "header: checksum")
 	refuse("a byte more", append(bytes.Clone(stream), 0), "behind the end")
 	for range 40 {

@@ -278,9 +278,10 @@ func Decide(t *Table, port Port, slots []topology.Slot, follow bool) Decision {
 	return d
 }
 
+// holds reports whether a store has a replica of a region, other than one that joins, which may have no data yet.
 func holds(r *LedRegion, s topology.StoreID) bool {
-	_, ok := r.PeerOn(s)
-	return ok
+	p, ok := r.PeerOn(s)
+	return ok && p.Role != topology.Joining
 }
 
 // Unserved says what to answer when the time for waiting is over. If the table knows another store as the leader, the

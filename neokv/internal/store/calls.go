@@ -36,6 +36,8 @@ type message struct {
 	Script string `json:"script,omitempty"`
 	// Window asks meta's leader to change a window; the answer is a meta.WindowChanged.
 	Window *meta.WindowChange `json:"window,omitempty"`
+	// Reserve asks the store to begin a replica that joins a region; the answer is a reserveAnswer.
+	Reserve *reserveCall `json:"reserve,omitempty"`
 }
 
 // calls lets in what other stores send: it answers their calls, and drops messages of Raft for which there is no space.
@@ -55,6 +57,8 @@ type calls struct {
 	orders     *orders
 	windows    *windows
 	heartbeat  *heartbeat
+	slots      *slots
+	replicas   *replicaSet
 }
 
 // handle answers the calls of other stores.
@@ -105,15 +109,24 @@ func (x *calls) handle(ctx context.Context, from topology.StoreID, request []byt
 			return nil, err
 		}
 		return json.Marshal(got)
+	case m.Reserve != nil:
+		a, err := x.slots.reserve(*m.Reserve)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(a)
 	case m.Beat != nil:
 		return json.Marshal(x.heartbeat.answer(m.Beat))
 	}
 	return nil, fmt.Errorf("call of store %d: nothing known is asked", from)
 }
 
-// drops reports whether a full store drops a message of Raft: one with entries that write, or the begin of a snapshot.
-// Meta's are few and small.
+// drops reports whether a message of Raft is dropped: one that a replica must not have, as it has just joined, and at
+// a full store one with entries that write, or the begin of a snapshot. Meta's are few and small.
 func (x *calls) drops(m *multiraft.Message) bool {
+	if r := x.replicas.get(topology.RegionID(m.ShardID)); r != nil && !r.Takes(m) {
+		return true
+	}
 	if m.Type == multiraft.InstallSnapshot && !x.progress.runs(topology.RegionID(m.ShardID)) {
 		return true // the Raft library ends the process if a snapshot comes for a replica that has never run here
 	}

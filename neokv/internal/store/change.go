@@ -39,7 +39,9 @@ import (
 type drivers struct {
 	mu      sync.Mutex
 	driving map[topology.RegionID]bool
-	onStep  func(topology.RegionID, step) // for a test: called when a step has been taken; nil: not called
+	// For a test: onStep is called when a step has been taken, onMember before one of a move. nil: not called.
+	onStep   func(topology.RegionID, step)
+	onMember func(topology.RegionID, memberStep)
 }
 
 // drive reports whether the caller may drive a change of the region. If so it must call the function that it gets.

@@ -191,8 +191,8 @@ func (x *clusterMap) reported() (version uint64, news []topology.Region) {
 	for id, replica := range x.replicas.all() {
 		r, _ := replica.Region()
 		known := onMap[id]
-		if replica.Bounds().Phase != keys.Absorbed && r.Version > 1 && replica.Running() &&
-			(known == nil || known.Version < r.Version) {
+		if replica.Bounds().Phase != keys.Absorbed && max(r.Version, r.ConfVersion) > 1 && replica.Running() &&
+			(known == nil || known.Version < r.Version || known.Version == r.Version && known.ConfVersion < r.ConfVersion) {
 			news = append(news, r)
 		}
 	}
@@ -270,14 +270,18 @@ func (x *clusterMap) makeTable() {
 			entry.Told = entry.Leader
 			// While the disk hangs, Raft here does not learn of later terms. If meta's leader names this store, Raft
 			// knows whether it leads yet. Logs that are not synced may lose terms.
-			if leader, term, _ := replica.Leading(); term >= entry.Term || entry.Told == x.o.ID || !synced {
-				entry.Leader, entry.Term = r.StoreOf(leader), term
+			leader, term, _ := replica.Leading()
+			at := r.StoreOf(leader) // 0 also if it is not known here yet that this one is a peer
+			if (term >= entry.Term || entry.Told == x.o.ID || !synced) && (at != 0 || leader == 0) {
+				entry.Leader, entry.Term = at, term
 			}
 		}
 		if known := onMap[r.ID]; known != nil && known.Version > r.Version {
 			r = *known
 		} else if known != nil && known.Version < r.Version {
 			lead(*known) // a snapshot may have brought the split before the map has the child: some region has its slots
+		} else if known != nil && known.ConfVersion > r.ConfVersion {
+			r.Peers, r.ConfVersion = known.Peers, known.ConfVersion
 		}
 		lead(r)
 	}

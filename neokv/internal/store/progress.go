@@ -36,13 +36,15 @@ type boundsCall struct {
 
 // boundsAnswer says what a store's replica of a region has applied.
 type boundsAnswer struct {
-	Runs    bool              `json:"runs"`    // it has been started
-	Version uint64            `json:"version"` // 0 if there is no replica that runs, and for meta
-	Phase   keys.RegionPhase  `json:"phase"`
-	Change  keys.RegionChange `json:"change"` // the one that is open
-	Applied uint64            `json:"applied"`
-	Log     multiraft.End     `json:"log"`
-	Synced  bool              `json:"synced,omitempty"` // all this is durable
+	Runs bool `json:"runs"` // it has been started
+	// Replica is its id, 0 if there is none, and for meta.
+	Replica topology.ReplicaID `json:"replica,omitempty"`
+	Version uint64             `json:"version"` // 0 if there is no replica that runs, and for meta
+	Phase   keys.RegionPhase   `json:"phase"`
+	Change  keys.RegionChange  `json:"change"` // the one that is open
+	Applied uint64             `json:"applied"`
+	Log     multiraft.End      `json:"log"`
+	Synced  bool               `json:"synced,omitempty"` // all this is durable
 
 	took time.Duration // to get the answer
 }
@@ -85,6 +87,7 @@ func (x *progress) answer(ctx context.Context, c boundsCall) (b boundsAnswer) {
 	if r == nil || !b.Runs {
 		return b
 	}
+	_, b.Replica = r.Region()
 	b.Applied = r.Applied()
 	now := r.Bounds()
 	b.Version, b.Phase, b.Change = now.Version, now.Phase, now.Change
@@ -153,7 +156,7 @@ func (x *progress) everyStore(ctx context.Context, r *topology.Region, synced bo
 }
 
 // replicated returns how many stores beside a region's leader have applied the entry at index, 0 if this store knows of
-// no leader. It counts those that answer before ctx ends.
+// no leader. It counts those that answer before ctx ends, and none whose replica joins or leaves the region.
 func (x *progress) replicated(ctx context.Context, id topology.RegionID, index uint64) int {
 	t := x.cluster.Table()
 	if t == nil || t.ByID(id) == nil || t.ByID(id).Leader == 0 {
@@ -162,7 +165,7 @@ func (x *progress) replicated(ctx context.Context, id topology.RegionID, index u
 	var have atomic.Int64
 	var wg sync.WaitGroup
 	for _, p := range t.ByID(id).Peers {
-		if p.Store == t.ByID(id).Leader {
+		if p.Store == t.ByID(id).Leader || p.Role != topology.Voter {
 			continue
 		}
 		wg.Go(func() {
@@ -201,7 +204,19 @@ func (x *progress) await(ctx context.Context) error {
 func (x *progress) awaitRegion(ctx context.Context, id topology.RegionID, index uint64) error {
 	for {
 		r := x.cluster.Table().ByID(id)
-		if r == nil || x.replicated(ctx, id, index) >= len(r.Peers)-1 {
+		if r == nil {
+			return nil
+		}
+		others := 0
+		for _, p := range r.Peers {
+			if p.Store != r.Leader && p.Role == topology.Voter {
+				others++
+			}
+		}
+		if r.Leader == 0 {
+			others--
+		}
+		if x.replicated(ctx, id, index) >= others {
 			return nil
 		}
 		if !pause(ctx, settlePause) {

@@ -51,7 +51,8 @@ func (x *records) found() error {
 			r := &m.Regions[i]
 			if peer, held := r.PeerOn(x.o.ID); held {
 				state := keys.RegionState{KeysExact: true, Slots: r.Slots, Version: r.Version}
-				err = errors.Join(err, setReplica(b, r.ID, &state, &keys.ReplicaRecord{ID: peer.Replica, Peers: r.Peers}))
+				err = errors.Join(err, setReplica(b, r.ID, &state, &keys.ReplicaRecord{ID: peer.Replica, Born: 1,
+					PeerSet: keys.FirstPeers(r.Peers)}))
 			}
 		}
 	}
@@ -116,6 +117,15 @@ func (x *records) owned() (all []ownedRegion, err error) {
 		}
 	}
 	return all, nil
+}
+
+// ended returns the largest id of the store's replicas of a region that have left it, 0 for none.
+func (x *records) ended(id topology.RegionID) (topology.ReplicaID, error) {
+	value, err := x.get(keys.AppendEnded(nil, id))
+	if err != nil || value == nil {
+		return 0, err
+	}
+	return keys.ParseEnded(value)
 }
 
 // keptMap returns the map that the store adopted last, nil if it has adopted none.
@@ -184,7 +194,7 @@ type ownedRegion struct {
 func (o *ownedRegion) region() topology.Region {
 	return topology.Region{
 		ID: o.id, Slots: o.state.Slots, Peers: o.record.Peers, Version: o.state.Version,
-		ConfVersion: 1,
+		ConfVersion: o.record.Conf,
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/meta"
+	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/redis"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/schedule"
@@ -25,9 +26,11 @@ import (
 //   - for a region that the map gives to this store, if no replica here has any of its slots: the store missed the
 //     split, since it got the parent as a snapshot. Such a replica joins: it begins empty, and is sent everything. A
 //     region joins after its ancestors: see ancestors.
+//   - when a move brings the region here, on request of the store that leads it: see slots.reserve.
 //
-// A record goes when another region has absorbed the region, and for no other reason. The region state stays, as
-// Absorbed, so that a map that is older does not bring the region back.
+// A record goes when another region has absorbed the region. The region state stays then, as Absorbed, so that a map
+// that is older does not bring the region back. It also goes when the replica has left the region, on the evidence
+// that slots.leave names; then another record stays that says so.
 type keeper struct {
 	*core
 	records    *records
@@ -35,6 +38,7 @@ type keeper struct {
 	cluster    *clusterMap
 	leadership *leadership
 	changes    *changes
+	moves      *moves
 	slots      *slots
 	sampler    *schedule.SlotSampler // nil if no region is split for its load
 	counters   *regionCounters
@@ -47,8 +51,8 @@ type keeper struct {
 // newReplica makes the store's replica of a region; start starts it.
 func (x *keeper) newReplica(o *ownedRegion) *region.Replica {
 	return region.New(region.Options{
-		Region: o.region(), Store: x.o.ID, Replica: o.record.ID, Engine: x.engine, Host: x.raft,
-		Knobs: x.o.Settings.Raft, Incarnation: x.incarnation(), Failed: x.o.FS.Failed,
+		Region: o.region(), Store: x.o.ID, Replica: o.record.ID, Born: o.record.Born, After: o.record.After,
+		Engine: x.engine, Host: x.raft, Knobs: x.o.Settings.Raft, Incarnation: x.incarnation(), Failed: x.o.FS.Failed,
 		Seed:  rand.NewPCG(x.o.Seed^uint64(x.o.ID)<<48, uint64(o.id)).Uint64(),
 		Fence: x.o.FS.Fence, ClockAhead: x.o.ClockAhead, OldestRead: x.o.FS.OldestRead, Changed: x.leadingChanged,
 		OnServe: x.o.OnServe, ScriptLog: x.o.OnScriptLog, OnBounds: x.boundsChanged, Listener: x.o.Listener, Beside: x.slots,
@@ -117,31 +121,32 @@ func (x *keeper) startAll(all []ownedRegion) error {
 
 // start starts a replica and, if this store is to lead its region first, an election.
 func (x *keeper) start(replica *region.Replica, o *ownedRegion) error {
-	var members []topology.Peer
-	joins := false
+	b := multiraft.Beginning{NonVoter: o.record.Begins == keys.JoinsNonVoting}
 	switch {
 	case x.raft.Ran(o.id, o.record.ID):
-	case o.record.Joins: // the region may have been here before, so it is not Fresh: promises belong to the store
-		joins = true
+	case o.record.Begins != keys.Founding:
+		b.Joins = true // and not Fresh: the region may have been here before, and promises belong to the store
 	default:
 		x.endpoint.Fresh(o.id)
-		members = o.record.Peers
+		b.Members = o.record.Peers
 	}
 	born := x.cluster.runs(o.id)
 	if born {
 		x.endpoint.Fresh(o.id)
 	}
-	if err := replica.Start(members, joins); err != nil {
+	if err := replica.Start(b); err != nil {
 		return err
 	}
 	var voters []topology.StoreID
 	for _, p := range o.record.Peers {
-		voters = append(voters, p.Store)
+		if p.Role == topology.Voter {
+			voters = append(voters, p.Store)
+		}
 	}
 	if !born {
 		voters = x.leadership.present(voters)
 	}
-	if voters[0] != x.o.ID || !x.o.Booting && !born {
+	if len(voters) == 0 || voters[0] != x.o.ID || !x.o.Booting && !born {
 		return nil
 	}
 	x.wg.Go(func() { x.leadership.campaign(o.id, voters, born) })
@@ -195,6 +200,9 @@ func (x *keeper) tend() error {
 	if err := x.slots.retireLeft(); err != nil {
 		return err
 	}
+	if err := x.slots.leave(); err != nil {
+		return err
+	}
 	for id, r := range x.replicas.all() {
 		if r.Bounds().Phase == keys.Absorbed {
 			x.remove(id, r)
@@ -204,11 +212,12 @@ func (x *keeper) tend() error {
 		return err
 	}
 	x.changes.settleAll()
+	x.moves.settleAll()
 	return nil
 }
 
-// remove ends a replica whose region was absorbed. Its log goes in the background: Raft may take long to let go
-// of a replica that sends a snapshot, and children of splits must not wait for that to start.
+// remove ends a replica whose region was absorbed, or which has left it. Its log goes in the background: Raft may take
+// long to let go of a replica that sends a snapshot, and children of splits must not wait for that to start.
 func (x *keeper) remove(id topology.RegionID, r *region.Replica) {
 	x.replicas.change(func(next Replicas) bool {
 		delete(next, id)
@@ -245,6 +254,7 @@ func (x *keeper) end(id topology.RegionID, r *region.Replica) error {
 	}
 	x.endpoint.Forget(id)
 	x.counters.end(id)
+	x.slots.ended(id)
 	return nil
 }
 

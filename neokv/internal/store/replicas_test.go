@@ -179,7 +179,9 @@ func TestAncestors(t *testing.T) {
 			switch p.where {
 			case here, joins:
 				o := ownedRegion{id: p.id, state: keys.RegionState{Slots: slots}}
-				o.record.Joins = p.where == joins
+				if p.where == joins {
+					o.record.Begins = keys.JoinsVoting
+				}
 				owned = append(owned, o)
 			case elsewhere:
 				r.Peers[0].Store = 2

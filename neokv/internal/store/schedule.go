@@ -71,12 +71,13 @@ func (x *loads) measure(leads []meta.Lead, now time.Time) (loads []meta.LedLoad)
 			continue
 		}
 		b := r.Bounds()
+		desc, _ := r.Region()
 		m := x.meters[l.Region]
 		if m == nil || m.version != b.Version {
 			m = &meter{version: b.Version, bytes: schedule.Smooth{Over: smoothOver}, commands: schedule.Smooth{Over: smoothOver}}
 		}
 		meters[l.Region] = m
-		load := meta.LedLoad{Region: l.Region, Changing: b.Change.Kind != keys.NoChange}
+		load := meta.LedLoad{Region: l.Region, Changing: b.Change.Kind != keys.NoChange || !desc.Settled()}
 		c := r.Counters()
 		if entries := c.AppliedEntries.Load(); entries != m.entries || now.Sub(m.sized) >= sizeAnew {
 			size, err := x.records.sizeOf(b.Slots)

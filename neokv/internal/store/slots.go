@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"sync"
@@ -19,12 +20,13 @@ import (
 // beginning, so that nobody else takes them. What the store holds of slots that belong to none of its replicas was left
 // behind: it can be deleted at any time.
 //
-// slots is the store as its replicas see it: see region.Beside. join, retireLeft and reclaim are of the keeper's
-// goroutine.
+// slots is the store as its replicas see it: see region.Beside. join, retireLeft, leave and reclaim are of the
+// keeper's goroutine.
 type slots struct {
 	*core
 	records  *records
 	replicas *replicaSet
+	space    *space
 	cluster  *clusterMap
 
 	// mu is held by whoever gives slots to a replica or takes them away: a merge, the installation of a snapshot that
@@ -32,6 +34,8 @@ type slots struct {
 	// hands the slots over.
 	mu   sync.Mutex
 	left atomic.Bool // the store may hold data of slots that belong to none of its replicas
+	// ending has the regions of which a replica has ended here, and the Raft library may not have let go of it yet.
+	ending map[topology.RegionID]bool
 }
 
 // join makes records of replicas that the map gives to this store and that it does not have, where their slots belong
@@ -42,7 +46,7 @@ func (x *slots) join() error {
 	var missing []*topology.Region
 	for i := range m.Regions {
 		r := &m.Regions[i]
-		if _, held := r.PeerOn(x.o.ID); held && replicas[r.ID] == nil {
+		if p, held := r.PeerOn(x.o.ID); held && p.Role == topology.Voter && replicas[r.ID] == nil {
 			missing = append(missing, r)
 		}
 	}
@@ -78,7 +82,13 @@ func (x *slots) addMissing(b *engine.Batch, m *meta.Map, missing []*topology.Reg
 			continue // it was absorbed
 		}
 		peer, _ := r.PeerOn(x.o.ID)
-		record := keys.ReplicaRecord{ID: peer.Replica, Joins: true, Peers: r.Peers}
+		if ended, err := x.records.ended(r.ID); err != nil {
+			return err
+		} else if peer.Replica <= ended || x.ending[r.ID] {
+			continue // the map is older than the removal of this replica
+		}
+		record := keys.ReplicaRecord{ID: peer.Replica, Begins: keys.JoinsVoting, Born: r.ConfVersion,
+			PeerSet: keys.PeerSet{Conf: r.ConfVersion, Peers: r.Peers}}
 		state := keys.RegionState{Slots: r.Slots, Version: r.Version}
 		if err := errors.Join(b.DeleteSlots(r.Slots), setReplica(b, r.ID, &state, &record)); err != nil {
 			return err
@@ -124,6 +134,119 @@ func (x *slots) retireLeft() error {
 		x.left.Store(true)
 	}
 	return nil
+}
+
+// reserveCall asks a store to begin a replica of a region, as a non-voter without data.
+type reserveCall struct {
+	Region topology.Region    `json:"region"` // as of the entry that made the replica a peer
+	Since  uint64             `json:"since"`  // the index of that entry
+	As     topology.ReplicaID `json:"as"`
+}
+
+// reserveAnswer says why the store does not begin the replica, yet; "" if it does, or has done so before.
+type reserveAnswer struct {
+	Refused string `json:"refused,omitempty"`
+}
+
+// reserve makes the records of a replica that is to join, and drops what the store has of its slots, in one synced
+// batch. From then on no other region takes these slots here. The keeper starts the replica.
+func (x *slots) reserve(c reserveCall) (a reserveAnswer, err error) {
+	r := &c.Region
+	switch {
+	case x.cluster.Table() == nil:
+		return a, errors.New("the store has not started yet")
+	case x.space.full.Load():
+		return reserveAnswer{"it has no space"}, nil
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	all, err := x.records.owned()
+	if err != nil {
+		return a, err
+	}
+	for i := range all {
+		switch o := &all[i]; {
+		case o.id == r.ID && o.record.ID == c.As:
+			return a, nil
+		case o.id == r.ID:
+			return reserveAnswer{fmt.Sprintf("it has replica %d of the region yet", o.record.ID)}, nil
+		case o.state.Slots.Overlaps(r.Slots):
+			return reserveAnswer{fmt.Sprintf("region %d has slots %v there", o.id, o.state.Slots)}, nil
+		}
+	}
+	ended, err := x.records.ended(r.ID)
+	switch {
+	case err != nil:
+		return a, err
+	case c.As <= ended:
+		return reserveAnswer{fmt.Sprintf("replica %d has ended there", c.As)}, nil
+	case x.ending[r.ID]:
+		return reserveAnswer{"its last replica of the region has not ended yet"}, nil
+	}
+	record := keys.ReplicaRecord{ID: c.As, Begins: keys.JoinsNonVoting, Born: r.ConfVersion, After: c.Since,
+		PeerSet: keys.PeerSet{Conf: r.ConfVersion, Since: c.Since, Peers: r.Peers}}
+	state := keys.RegionState{Slots: r.Slots, Version: r.Version}
+	b := x.engine.NewBatch()
+	if err := errors.Join(b.DeleteSlots(r.Slots), setReplica(b, r.ID, &state, &record)); err != nil {
+		b.Close()
+		return a, err
+	}
+	if err := b.Commit(true); err != nil {
+		return a, err
+	}
+	x.tending.ring()
+	return a, nil
+}
+
+// leave ends the replicas that have left their regions, and destroys their data. A replica that was removed mostly
+// never hears of it, so the map tells. Its data goes on one of two grounds alone, never on a message or on silence:
+//
+//   - The map has the region at a conf that is not older than the replica's reservation, and the replica is no peer. So
+//     it was removed, for a move ends, and gets on the map, when the members of the group are its peers.
+//   - The map lacks the region, others have its slots by later versions, and the replica is not frozen. A merge waits
+//     until all peers are frozen, so the replica had been removed before.
+func (x *slots) leave() error {
+	m := x.cluster.adopted()
+	onMap := m.ByID()
+	for id, r := range x.replicas.all() {
+		b, p := r.Bounds(), r.Peers()
+		_, self := r.Region()
+		if b.Phase == keys.Absorbed || !r.Opened() { // without its state, a log that was cut would not go with it
+			continue
+		}
+		if known := onMap[id]; known != nil {
+			peer := slices.ContainsFunc(known.Peers, func(p topology.Peer) bool { return p.Replica == self })
+			if peer || known.ConfVersion < r.Born() && !x.o.Mistakes.StaleRemoval {
+				continue
+			}
+		} else if !gone(m, id, b) || b.Phase == keys.Frozen {
+			continue
+		}
+		err := r.Absorbed(region.ByRemoval, func() error {
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			if r.Bounds().Phase == keys.Absorbed || r.Bounds().Phase == keys.Frozen && onMap[id] == nil {
+				return errNotFrozen
+			}
+			x.ending[id] = true
+			return region.Remove(x.engine, id, self)
+		})
+		if errors.Is(err, errNotFrozen) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		x.tell("region %d: its replica %d on store %d, which has left it (conf %d), is removed", id, self, x.o.ID, p.Conf)
+	}
+	return nil
+}
+
+// ended notes that the Raft library has let go of the store's last replica of a region.
+func (x *slots) ended(id topology.RegionID) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.ending, id)
 }
 
 // past reports whether the left region's replica here is past the change in which it takes over a region that leaves.
@@ -188,7 +311,7 @@ func (x *slots) Child(b *engine.Batch, child topology.Region) error {
 		x.left.Store(true)
 		return nil
 	}
-	record := keys.ReplicaRecord{ID: peer.Replica, Peers: child.Peers}
+	record := keys.ReplicaRecord{ID: peer.Replica, Born: 1, PeerSet: keys.FirstPeers(child.Peers)}
 	if err := b.Set(keys.AppendReplica(nil, child.ID), record.Append(nil)); err != nil {
 		return err
 	}
@@ -248,8 +371,8 @@ func (x *slots) Cover(by topology.RegionID, slots topology.SlotRange, install fu
 	return end()
 }
 
-// errNotFrozen says that the merge has ended a replica meanwhile, after all.
-var errNotFrozen = errors.New("the replica is not frozen any more")
+// errNotFrozen says that a merge has ended or frozen a replica meanwhile, after all, or that it has thawed.
+var errNotFrozen = errors.New("the replica is in another phase")
 
 // gone reports whether a map shows that a region with some bounds was absorbed: the map does not have it, and only
 // regions of later versions have its slots. A region that has not got on the map yet has a later version than they.
@@ -294,7 +417,7 @@ func ancestorsOn(store topology.StoreID, m *meta.Map, all []ownedRegion) ancesto
 	}
 	for i := range all {
 		o := &all[i]
-		if o.record.Joins && o.state.ApplyIndex == 0 {
+		if o.record.Begins == keys.JoinsVoting && o.state.ApplyIndex == 0 {
 			note(o.state.Slots, o.id)
 			continue
 		}

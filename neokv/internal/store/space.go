@@ -203,8 +203,12 @@ func (x *spaceWatch) refuseWrites() {
 // takers returns the other stores that could lead a region, and whether the stores that take its writes are a majority.
 // full says that some store is full.
 func (x *spaceWatch) takers(t *route.Table, r *route.LedRegion) (heirs []topology.StoreID, enough, full bool) {
-	takers := 0
+	takers, voters := 0, 0
 	for _, p := range r.Peers {
+		if p.Role == topology.Joining { // it may be a voter by now, but it is not needed for a majority of the others
+			continue
+		}
+		voters++
 		st := t.Store(p.Store)
 		switch {
 		case p.Store == x.o.ID && x.space.full.Load(), st != nil && p.Store != x.o.ID && st.Full:
@@ -216,5 +220,5 @@ func (x *spaceWatch) takers(t *route.Table, r *route.LedRegion) (heirs []topolog
 			heirs = append(heirs, p.Store)
 		}
 	}
-	return heirs, takers > len(r.Peers)/2, full
+	return heirs, takers > voters/2, full
 }

@@ -98,6 +98,7 @@ type Mistakes struct {
 	// StubbornMerge: a merge asks no disk how long it takes, and may be tried again however long it has held clients.
 	StubbornMerge bool
 	AnyJoin       bool // a store joins a region whose slots another of its replicas has
+	StaleRemoval  bool // a replica is destroyed by a map that is older than its reservation
 	RepeatBatch   bool // published messages of which no other store has told that it has them are sent again
 }
 
@@ -122,6 +123,7 @@ type Store struct {
 	stepCalls  stepCalls
 	steps      steps
 	changes    changes
+	moves      moves
 	orders     orders
 	loads      loads
 	plans      plans
@@ -173,6 +175,8 @@ func newStore(o Options) *Store {
 	s.steps = steps{core: c, replicas: &s.replicas, progress: &s.progress, drivers: &s.drivers, stepCalls: &s.stepCalls}
 	s.changes = changes{core: c, records: &s.records, replicas: &s.replicas, meta: &s.meta, cluster: &s.cluster,
 		progress: &s.progress, drivers: &s.drivers, stepCalls: &s.stepCalls, steps: &s.steps}
+	s.moves = moves{core: c, replicas: &s.replicas, cluster: &s.cluster, meta: &s.meta, progress: &s.progress,
+		leadership: &s.leadership, drivers: &s.drivers, stepCalls: &s.stepCalls}
 	s.orders = orders{core: c, replicas: &s.replicas, changes: &s.changes, queue: make(chan schedule.Order, 1)}
 	s.loads = loads{core: c, records: &s.records, replicas: &s.replicas}
 	if o.Settings.Region.SplitLoad > 0 {
@@ -182,14 +186,16 @@ func newStore(o Options) *Store {
 	s.windows = windows{core: c, meta: &s.meta, cluster: &s.cluster}
 	s.heartbeat = heartbeat{core: c, replicas: &s.replicas, space: &s.space, meta: &s.meta, cluster: &s.cluster,
 		loads: &s.loads, plans: &s.plans, windows: &s.windows}
-	s.slots = slots{core: c, records: &s.records, replicas: &s.replicas, cluster: &s.cluster}
+	s.slots = slots{core: c, records: &s.records, replicas: &s.replicas, space: &s.space, cluster: &s.cluster,
+		ending: make(map[topology.RegionID]bool)}
 	s.counters.regions = make(map[topology.RegionID]*region.Counters)
 	s.keeper = keeper{core: c, records: &s.records, replicas: &s.replicas, cluster: &s.cluster,
-		leadership: &s.leadership, changes: &s.changes, slots: &s.slots, counters: &s.counters,
+		leadership: &s.leadership, changes: &s.changes, moves: &s.moves, slots: &s.slots, counters: &s.counters,
 		sampler: s.loads.sampler, scriptTurn: make(chan struct{}, max(1, runtime.NumCPU()/2))}
 	s.calls = calls{core: c, space: &s.space, meta: &s.meta, cluster: &s.cluster, progress: &s.progress,
 		leadership: &s.leadership, homes: &s.homes, bus: &s.bus, scripts: &s.scripts, audit: &s.audit,
-		stepCalls: &s.stepCalls, orders: &s.orders, windows: &s.windows, heartbeat: &s.heartbeat}
+		stepCalls: &s.stepCalls, orders: &s.orders, windows: &s.windows, heartbeat: &s.heartbeat, slots: &s.slots,
+		replicas: &s.replicas}
 	return s
 }
 
@@ -407,6 +413,14 @@ func (s *Store) Split(ctx context.Context, id topology.RegionID, at topology.Slo
 func (s *Store) Merge(ctx context.Context, left topology.RegionID, reason string,
 	held *time.Duration) (right topology.RegionID, err error) {
 	return s.changes.merge(ctx, left, reason, held)
+}
+
+// Move has a region's replica on one store give way to one on another. This store must lead the region. With from 0
+// the region gets one more replica, with to 0 one less. Move returns when the move is over, or has been called off, or
+// with ErrAgain when another store leads. If ctx ends, the move goes on. If the replicas are so already, nothing is
+// done.
+func (s *Store) Move(ctx context.Context, id topology.RegionID, from, to topology.StoreID) error {
+	return s.moves.move(ctx, id, from, to)
 }
 
 // Failed returns why the store has failed, nil while it has not.

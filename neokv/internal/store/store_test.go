@@ -25,16 +25,17 @@ import (
 
 // testStores is some stores in memory, without clients.
 type testStores struct {
-	t       testing.TB
-	network *transport.Network
-	shape   settings.ClusterKnobs
-	initial *meta.Map
-	fs      []*disk.FS
-	stores  []*Store
-	hooks   region.Hooks
-	raft    func(*settings.RaftKnobs) // changes settings, nil for none
-	rand    rand.Source               // of the stores opened from now on, nil: by their number
-	onServe func(topology.RegionID, uint64)
+	t        testing.TB
+	network  *transport.Network
+	shape    settings.ClusterKnobs
+	initial  *meta.Map
+	fs       []*disk.FS
+	stores   []*Store
+	hooks    region.Hooks
+	raft     func(*settings.RaftKnobs) // changes settings, nil for none
+	rand     rand.Source               // of the stores opened from now on, nil: by their number
+	onServe  func(topology.RegionID, uint64)
+	mistakes Mistakes
 
 	waitInLog bool // disks that are slow or hang wait as they must in virtual time
 }
@@ -85,7 +86,7 @@ func (c *testStores) open(i int, booting bool) {
 	store, err := Open(Options{
 		ID: topology.StoreID(i + 1), FS: c.fs[i], Dir: "/data", Network: c.network, Settings: s, Host: "h",
 		Port: 7001 + i, Initial: c.initial, Booting: booting, Rand: rand.New(source),
-		Hooks: c.hooks, OnServe: c.onServe,
+		Hooks: c.hooks, OnServe: c.onServe, Mistakes: c.mistakes,
 	})
 	if err != nil {
 		c.t.Fatal(err)

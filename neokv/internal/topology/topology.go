@@ -126,7 +126,18 @@ type ReplicaID uint64
 type Peer struct {
 	Store   StoreID   `json:"store"`
 	Replica ReplicaID `json:"replica"`
+	Role    Role      `json:"role,omitempty"`
 }
+
+// Role says what a peer is in its region. While a change of peers is open, some are no voters.
+type Role byte
+
+const (
+	Voter   Role = iota
+	Joining      // it is to become a voter, and may be one already
+	Leaving      // it is to leave the region, and may have left already
+	RoleCount
+)
 
 // Region is a slot range served by one Raft group. Version counts changes of the bounds, ConfVersion changes of the
 // peers. A region that takes over slots from another has a larger version than the other had.
@@ -136,6 +147,11 @@ type Region struct {
 	Peers       []Peer    `json:"peers"`
 	Version     uint64    `json:"version"`
 	ConfVersion uint64    `json:"conf_version"`
+}
+
+// Settled reports whether all peers are voters, so that no change of the peers is open.
+func (r *Region) Settled() bool {
+	return !slices.ContainsFunc(r.Peers, func(p Peer) bool { return p.Role != Voter })
 }
 
 // PeerOn returns the region's replica on store s.

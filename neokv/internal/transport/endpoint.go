@@ -446,7 +446,8 @@ func (e *Endpoint) take(c pb.Chunk) error {
 	if e.raft == nil {
 		return notRunning(e.o.Store)
 	}
-	if e.o.Drops != nil && e.o.Drops(&pb.Message{Type: pb.InstallSnapshot, ShardID: c.ShardID}) {
+	begin := pb.Message{Type: pb.InstallSnapshot, ShardID: c.ShardID, Snapshot: pb.Snapshot{Index: c.Index}}
+	if e.o.Drops != nil && e.o.Drops(&begin) {
 		return fmt.Errorf("%s: chunk %d of a snapshot dropped", e.o.Store.RaftAddress(), c.ChunkId)
 	}
 	c.DeploymentId = e.raft.deployment

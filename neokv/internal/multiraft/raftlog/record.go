@@ -123,6 +123,16 @@ func (l *Log) Last(region topology.RegionID) (uint64, error) {
 	return max(r.last, r.snapshot), nil
 }
 
+// First returns the index with which the log of a replica begins.
+func (l *Log) First(region topology.RegionID) (uint64, error) {
+	r, err := l.lock(uint64(region))
+	if err != nil {
+		return 0, fmt.Errorf("raft log: %w", err)
+	}
+	defer r.mu.Unlock()
+	return r.first, nil
+}
+
 // checkApplied returns an error if the log lacks entries that the replica has applied, or if the replica lacks what the
 // log no longer has. The log is saved before anything of it is applied, and data is synced before the log is cut.
 func (l *Log) checkApplied(r *replica) error {

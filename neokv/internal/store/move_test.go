@@ -1,0 +1,337 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/region"
+	"neokv.dev/neokv/internal/route"
+	"neokv.dev/neokv/internal/topology"
+	"neokv.dev/neokv/settings"
+)
+
+// fiveStores calls f with five stores that serve three regions of three replicas, which have some keys.
+func fiveStores(t *testing.T, f func(t *testing.T, c *testStores), change ...func(*testStores)) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, settings.ClusterKnobs{Stores: 5, Replicas: 3, Regions: 3}, change...)
+		defer c.close()
+		c.untilServing()
+		for i := range 60 {
+			c.want("+OK\r\n", "SET", fmt.Sprint("k", i), fmt.Sprint(i))
+		}
+		f(t, c)
+	})
+}
+
+// stores returns where a region's replicas are, in order.
+func (c *testStores) storesOf(id topology.RegionID) (all []topology.StoreID) {
+	desc, _ := c.leader(id).Replica(id).Region()
+	for _, p := range desc.Peers {
+		all = append(all, p.Store)
+	}
+	return all
+}
+
+// TestMove moves a replica to a store that has none and back, adds one, and removes one that leads.
+func TestMove(t *testing.T) {
+	fiveStores(t, func(t *testing.T, c *testStores) {
+		for _, step := range []struct {
+			from, to topology.StoreID
+			want     string
+		}{
+			{3, 4, "[1 2 4]"}, {4, 3, "[1 2 3]"}, {3, 4, "[1 2 4]"}, {0, 5, "[1 2 4 5]"}, {1, 0, "[2 4 5]"}, {2, 0, "[4 5]"},
+			{4, 1, "[1 5]"}, {5, 0, "[1]"}, {1, 2, "[2]"}, {0, 3, "[2 3]"},
+		} {
+			var err error
+			c.until("move", func() bool {
+				s := c.leader(1)
+				if s == nil {
+					return false
+				}
+				err = s.Move(t.Context(), 1, step.from, step.to)
+				return !errors.Is(err, ErrAgain)
+			})
+			if err != nil {
+				t.Fatalf("from %d to %d: %v", step.from, step.to, err)
+			}
+			c.intact(1, step.want)
+		}
+	})
+}
+
+// TestMoveRefused asks for moves that cannot be.
+func TestMoveRefused(t *testing.T) {
+	fiveStores(t, func(t *testing.T, c *testStores) {
+		c.lead(1, 1)
+		refused := func(from, to topology.StoreID, want string) {
+			t.Helper()
+			if err := c.stores[0].Move(t.Context(), 1, from, to); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("from %d to %d: %v; want %q", from, to, err, want)
+			}
+		}
+		refused(4, 5, "no replica on store 4")
+		refused(3, 2, "a replica on store 2 already")
+		refused(3, 7, "store 7 is not known")
+		alter(c.stores[0], func(t *route.Table) { t.Store(4).Alive = false })
+		refused(3, 4, "store 4 is down")
+		c.stores[0].cluster.publish()
+		alter(c.stores[0], func(t *route.Table) { t.Store(2).Alive = false })
+		refused(3, 4, "1 of 2 are up")
+		refused(3, 0, "1 of 2 are up")
+		c.stores[0].cluster.publish()
+		c.intact(1, "[1 2 3]")
+	})
+}
+
+// TestMoveExcludes: while a replica moves its region is not split or merged, nor does another one move, and the other
+// way round.
+func TestMoveExcludes(t *testing.T) {
+	fiveStores(t, func(t *testing.T, c *testStores) {
+		c.lead(1, 1)
+		s := c.stores[0]
+		r := s.Replica(1)
+		reached, goOn := make(chan struct{}), make(chan struct{})
+		var once sync.Once
+		s.drivers.onMember = func(_ topology.RegionID, x memberStep) {
+			if x == memberAdd {
+				once.Do(func() { close(reached); <-goOn })
+			}
+		}
+		moved := make(chan error)
+		go func() { moved <- s.Move(t.Context(), 1, 3, 4) }()
+		<-reached
+		var refusal region.Refusal
+		for _, kind := range []keys.ChangeKind{keys.Splitting, keys.Merging, keys.Leaving} {
+			_, err := r.Begin(t.Context(), time.Now().Add(stepTime), kind, 2, 0)
+			if !errors.As(err, &refusal) {
+				t.Errorf("a change of kind %d begins beside a move: %v", kind, err)
+			}
+		}
+		if err := s.Move(t.Context(), 1, 2, 5); !errors.Is(err, errMoving) {
+			t.Errorf("another move: %v; want %v", err, errMoving)
+		}
+		close(goOn)
+		if err := <-moved; err != nil {
+			t.Fatal(err)
+		}
+		done, ok := s.drivers.drive(1) // settleAll leaves the change alone
+		if !ok {
+			t.Fatal("somebody drives region 1")
+		}
+		begun, err := r.Begin(t.Context(), time.Now().Add(stepTime), keys.Splitting, 9, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := r.Peers()
+		if err := r.ChangePeers(t.Context(), time.Now().Add(stepTime), now.Conf, now.Peers); !errors.As(err, &refusal) {
+			t.Errorf("a move begins beside a split: %v", err)
+		}
+		if err := r.Abort(t.Context(), time.Now().Add(stepTime), begun); err != nil {
+			t.Fatal(err)
+		}
+		done()
+		if err := r.ChangePeers(t.Context(), time.Now().Add(stepTime), now.Conf-1, now.Peers); !errors.As(err, &refusal) {
+			t.Errorf("peers of an older conf are replaced: %v", err)
+		}
+		c.intact(1, "[1 2 4]")
+	})
+}
+
+// TestReserve asks stores to begin replicas that they must not begin.
+func TestReserve(t *testing.T) {
+	fiveStores(t, func(t *testing.T, c *testStores) {
+		desc, _ := c.leader(1).Replica(1).Region()
+		refused := func(on topology.StoreID, r topology.Region, as topology.ReplicaID, want string) {
+			t.Helper()
+			a, err := c.stores[on-1].slots.reserve(reserveCall{Region: r, Since: 1, As: as})
+			if err != nil || !strings.Contains(a.Refused, want) || a.Refused == "" != (want == "") {
+				t.Errorf("store %d, replica %d: %q, %v; want %q", on, as, a.Refused, err, want)
+			}
+		}
+		refused(2, desc, 100, "has replica 2 of the region yet")
+		wide := desc
+		wide.Slots.Last = topology.SlotCount - 1
+		refused(4, wide, 100, "region 2 has slots")
+		c.lead(1, 1)
+		if err := c.stores[0].Move(t.Context(), 1, 3, 4); err != nil {
+			t.Fatal(err)
+		}
+		c.intact(1, "[1 2 4]")
+		refused(3, desc, 3, "replica 3 has ended there")
+		refused(4, desc, 10, "") // it has it
+		// A map of before the move brings the old replica back neither.
+		c.stores[2].cluster.current = c.initial
+		if err := c.stores[2].slots.join(); err != nil {
+			t.Fatal(err)
+		}
+		if all, err := c.stores[2].records.owned(); err != nil || slices.ContainsFunc(all, func(o ownedRegion) bool { return o.id == 1 }) {
+			t.Errorf("an older map has brought the replica back: %v", err)
+		}
+	})
+}
+
+// TestJoinerBegins has the joiner's store know only a map of before the move, and the region's log have all entries
+// from the first one on, those of before a split, too. The joiner stays, and begins behind the split.
+func TestJoinerBegins(t *testing.T) {
+	begin := func(t *testing.T, m Mistakes) (well bool) {
+		fiveStores(t, func(t *testing.T, c *testStores) {
+			c.lead(1, 1)
+			child, err := c.stores[0].Split(t.Context(), 1, 2000, 0, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.until("leader of the child", func() bool { return c.leader(child.ID) != nil })
+			s := c.stores[0]
+			old := c.stores[3].cluster.adopted()
+			frozen := *old
+			frozen.Version = 1 << 40 // no map that comes replaces it
+			c.stores[3].cluster.current = &frozen
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			if err := s.Move(ctx, 1, 3, 4); err != nil || c.stores[3].Failed() != nil {
+				t.Logf("move: %v, store 4: %v", err, c.stores[3].Failed())
+				return
+			}
+			if sums, err := s.Compare(t.Context(), 1); err != nil || sums.Verdict() != "equal" {
+				t.Logf("replicas: %+v, %v", sums, err)
+				return
+			}
+			c.intact(1, "[1 2 4]")
+			well = true
+		}, func(c *testStores) { c.mistakes = m })
+		return well
+	}
+	if !begin(t, Mistakes{}) {
+		t.Error("the move has not succeeded")
+	}
+	if begin(t, Mistakes{StaleRemoval: true}) {
+		t.Error("nothing shows that a replica goes by a map that is older than it")
+	}
+	if begin(t, Mistakes{Region: region.Mistakes{AnyBeginning: true}}) {
+		t.Error("nothing shows that a joiner takes entries of before a split")
+	}
+}
+
+// intact checks that all keys are there, that a region's replicas are on these stores, are what its Raft group has as
+// members, and are equal, and that no other store has anything of it.
+func (c *testStores) intact(id topology.RegionID, want string) {
+	c.t.Helper()
+	c.untilServing()
+	var s *Store
+	var desc topology.Region
+	c.until("end of the move", func() bool {
+		if s = c.leader(id); s == nil {
+			return false
+		}
+		desc, _ = s.Replica(id).Region()
+		return desc.Settled()
+	})
+	if got := fmt.Sprint(c.storesOf(id)); got != want {
+		c.t.Errorf("the replicas are on %s; want %s", got, want)
+	}
+	m, err := s.Replica(id).Members(c.t.Context(), time.Now().Add(5*time.Second))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	sorted := slices.SortedFunc(slices.Values(desc.Peers), func(a, b topology.Peer) int { return int(a.Replica) - int(b.Replica) })
+	if !slices.Equal(sorted, m.Voters) || len(m.NonVoters) > 0 {
+		c.t.Errorf("the members are %v and %v, the peers %v", m.Voters, m.NonVoters, desc.Peers)
+	}
+	for _, st := range c.stores {
+		if _, held := desc.PeerOn(st.ID()); held || st == nil {
+			continue
+		}
+		c.until(fmt.Sprintf("end of what store %d had", st.ID()), func() bool {
+			empty, err := st.records.empty(desc.Slots)
+			return st.Replica(id) == nil && empty && err == nil
+		})
+	}
+	var sums region.Comparison
+	c.until("comparison", func() bool {
+		sums, err = c.leader(id).Compare(c.t.Context(), id)
+		return err == nil && sums.Verdict() != "incomplete"
+	})
+	if sums.Verdict() != "equal" || len(sums.Replicas) != len(desc.Peers) {
+		c.t.Errorf("replicas: %+v", sums)
+	}
+	for i := range 60 {
+		c.want(fmt.Sprintf("$%d\r\n%d\r\n", len(fmt.Sprint(i)), i), "GET", fmt.Sprint("k", i))
+	}
+}
+
+// TestCrashInMoves cuts the power of a store when a move comes to a step: of the store that drives it, of the one that
+// is to have the replica, or of the one that has it. It comes back three seconds later. The move goes on, or is called
+// off, and nothing is lost.
+func TestCrashInMoves(t *testing.T) {
+	for _, of := range []string{"driver", "joiner", "leaver", "leader that leaves"} {
+		for x := memberReserve; x <= memberEnd; x++ {
+			if x == memberHandOver && of != "leader that leaves" {
+				continue
+			}
+			t.Run(of+"/"+x.String(), func(t *testing.T) { crashInMove(t, of, x) })
+		}
+	}
+}
+
+func crashInMove(t *testing.T, of string, at memberStep) {
+	fiveStores(t, func(t *testing.T, c *testStores) {
+		from, to := topology.StoreID(3), topology.StoreID(4)
+		if of == "leader that leaves" {
+			from = c.leader(1).ID()
+		} else {
+			c.lead(1, 1)
+		}
+		victim := map[string]topology.StoreID{"driver": 1, "joiner": to, "leaver": from, "leader that leaves": from}[of]
+		reached := make(chan struct{})
+		var once sync.Once
+		for _, s := range c.stores {
+			s.drivers.onMember = func(id topology.RegionID, x memberStep) {
+				if id == 1 && x == at {
+					once.Do(func() {
+						close(reached)
+						if s.ID() == victim {
+							<-s.ctx.Done()
+						} else {
+							time.Sleep(100 * time.Millisecond) // the power goes before the step
+						}
+					})
+				}
+			}
+		}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			if err := c.leader(1).Move(t.Context(), 1, from, to); err != nil {
+				t.Logf("move: %v", err)
+			}
+		}()
+		select {
+		case <-reached:
+		case <-time.After(20 * time.Second):
+			t.Fatalf("the move has not come to the step %s", at)
+		}
+		i := int(victim) - 1
+		left := c.fs[i].Crash(50, rand.New(rand.NewPCG(uint64(at), 1)))
+		if err := c.stores[i].Close(); err != nil {
+			t.Errorf("close the store that crashed: %v", err)
+		}
+		c.stores[i], c.fs[i] = nil, left
+		time.Sleep(3 * Heartbeat)
+		c.open(i, false)
+		<-ended
+		want := "[1 2 4]"
+		if of == "leader that leaves" {
+			want = map[topology.StoreID]string{1: "[4 2 3]", 2: "[1 4 3]", 3: "[1 2 4]"}[from]
+		}
+		c.intact(1, want)
+	})
+}
