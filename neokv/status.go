@@ -1,8 +1,10 @@
 package neokv
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"neokv.dev/neokv/fault"
@@ -53,7 +55,7 @@ type RegionStatus struct {
 	Region   int             `json:"region"`
 	Slots    string          `json:"slots"`
 	Version  uint64          `json:"version"`          // of the bounds: it grows with every split and merge
-	Change   string          `json:"change,omitempty"` // the split or merge that the region is part of
+	Change   string          `json:"change,omitempty"` // the split, merge or move that the region is part of
 	Leader   int             `json:"leader"`           // the store that serves the region, 0 if none does
 	Term     uint64          `json:"term"`
 	Pinned   bool            `json:"pinned,omitempty"` // the leader was moved on purpose, and stays until heal
@@ -95,7 +97,8 @@ func (c *Cluster) Status() ClusterStatus {
 		if leader := c.nodes.LeaderOf(r.ID); leader != nil {
 			if replica := c.nodes.Replica(leader.ID(), r.ID); replica != nil {
 				_, region.Term, _ = replica.Leading()
-				region.Change = changeText(replica.Bounds().Change)
+				desc, _ := replica.Region()
+				region.Change = cmp.Or(changeText(replica.Bounds().Change), moveText(&desc))
 				region.Leader, applied = int(leader.ID()), replica.Applied()
 				s.Stores[leader.ID()-1].Leads++
 			}
@@ -191,6 +194,20 @@ func (c *Cluster) replicaStatus(on topology.StoreID, id topology.RegionID, leade
 		}
 	}
 	return out
+}
+
+// moveText says which replicas of a region come and go.
+func moveText(r *topology.Region) string {
+	var all []string
+	for _, p := range r.Peers {
+		switch p.Role {
+		case topology.Joining:
+			all = append(all, fmt.Sprintf("gets a replica on store %d", p.Store))
+		case topology.Leaving:
+			all = append(all, fmt.Sprintf("loses that on store %d", p.Store))
+		}
+	}
+	return strings.Join(all, ", ")
 }
 
 // changeText says what part a region has in a change.

@@ -192,6 +192,15 @@ func drawSplit(r *rand.Rand, o DrawOptions, f *Fault) {
 // drawMerge draws a region, which takes its right neighbour over.
 func drawMerge(r *rand.Rand, o DrawOptions, f *Fault) { f.Region = 1 + r.IntN(o.Regions) }
 
+// drawMove draws a region and two stores. Where the region's replicas are at that time is not known here: whoever
+// carries the schedule out takes other stores.
+func drawMove(r *rand.Rand, o DrawOptions, f *Fault) {
+	f.Region, f.From = 1+r.IntN(o.Regions), 1+r.IntN(o.Stores)
+	if f.To = 1 + r.IntN(max(o.Stores-1, 1)); f.To >= f.From {
+		f.To++
+	}
+}
+
 // drawFail draws an error that clients take for passing. The commands are not those of transactions: where MULTI alone
 // is refused, what follows it in a pipeline takes effect at once.
 func drawFail(r *rand.Rand, o DrawOptions, f *Fault) {

@@ -26,25 +26,28 @@ type Verb string
 
 // The verbs; `rows` says what each does.
 const (
-	Stop      Verb = "stop"
-	Kill      Verb = "kill"
-	Restart   Verb = "restart"
-	Pause     Verb = "pause"
-	Resume    Verb = "resume"
-	Transfer  Verb = "transfer"
-	StepDown  Verb = "stepdown"
-	Partition Verb = "partition"
-	Mend      Verb = "mend"
-	Link      Verb = "link"
-	Network   Verb = "network"
-	Disk      Verb = "disk"
-	Clock     Verb = "clock"
-	Clients   Verb = "clients"
-	Split     Verb = "split"
-	Merge     Verb = "merge"
-	Fail      Verb = "fail"
-	Migrate   Verb = "migrate"
-	Heal      Verb = "heal"
+	Stop          Verb = "stop"
+	Kill          Verb = "kill"
+	Restart       Verb = "restart"
+	Pause         Verb = "pause"
+	Resume        Verb = "resume"
+	Transfer      Verb = "transfer"
+	StepDown      Verb = "stepdown"
+	Partition     Verb = "partition"
+	Mend          Verb = "mend"
+	Link          Verb = "link"
+	Network       Verb = "network"
+	Disk          Verb = "disk"
+	Clock         Verb = "clock"
+	Clients       Verb = "clients"
+	Split         Verb = "split"
+	Merge         Verb = "merge"
+	MoveReplica   Verb = "move-replica"
+	AddReplica    Verb = "add-replica"
+	RemoveReplica Verb = "remove-replica"
+	Fail          Verb = "fail"
+	Migrate       Verb = "migrate"
+	Heal          Verb = "heal"
 )
 
 // Fault is one thing that is done to a cluster. Its Verb says which other fields count. The zero value is none.
@@ -52,9 +55,10 @@ type Fault struct {
 	Verb   Verb
 	Stores []int // the stores that it hits, from 1, ascending; nil for all of them
 	Others []int // the stores at the other side of a partition or of links; nil for all others
-	Region int   // of transfer, stepdown, split and merge
+	Region int   // of transfer, stepdown, split, merge, and what is done to replicas
 	Slot   int   // of split: the first slot of the new region, from 1; 0 to have one chosen
-	To     int   // the store that gets the region
+	To     int   // the store that gets the region, or a replica of it
+	From   int   // the store that loses its replica
 
 	OneWay bool // link: messages from Stores to Others alone
 	Kill   Power
@@ -230,6 +234,9 @@ var rows = []row{
 		}, drawFail},
 	{Migrate, "show clients that slots migrate from a store to another, with ASK, and then move the leadership of their " +
 		"regions, or call that off", []arg{slots, migration}, nil, drawMigrate},
+	{MoveReplica, "move a region's replica from a store to another", []arg{region, source, goal}, nil, drawMove},
+	{AddReplica, "give a region one more replica, on a store", []arg{region, target}, nil, nil},
+	{RemoveReplica, "take the replica on a store from a region", []arg{region, loser}, nil, nil},
 	{Heal, "end all faults and start the stores that are down", nil, nil, nil},
 }
 
@@ -362,7 +369,7 @@ func (f Fault) Check(storeCount int) error {
 	if err := f.Move.check(); err != nil {
 		problems = append(problems, err)
 	}
-	for _, s := range slices.Concat(f.Stores, f.Others, []int{f.To, f.Move.From, f.Move.To}) {
+	for _, s := range slices.Concat(f.Stores, f.Others, []int{f.To, f.From, f.Move.From, f.Move.To}) {
 		if s > storeCount {
 			problems = append(problems, fmt.Errorf("there is no store %d; want 1 to %d", s, storeCount))
 		}

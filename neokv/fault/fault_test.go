@@ -171,7 +171,10 @@ func TestDraw(t *testing.T) {
 		}
 	}
 	for _, v := range Verbs() {
-		if v == Resume || v == Mend || v == Heal { // these only end others
+		switch v {
+		case Resume, Mend, Heal: // these only end others
+			continue
+		case AddReplica, RemoveReplica: // none is drawn, since a region shall keep its number of replicas
 			continue
 		}
 		if !strings.Contains(text.String(), ": "+string(v)+" ") {

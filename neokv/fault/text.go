@@ -34,6 +34,9 @@ var (
 	others = storesArg("other stores", "OTHERS", func(f *Fault) *[]int { return &f.Others })
 	region = numberArg("region", "REGION", func(f *Fault) *int { return &f.Region })
 	target = numberArg("store", "STORE", func(f *Fault) *int { return &f.To })
+	goal   = numberArg("store", "TO", func(f *Fault) *int { return &f.To })
+	source = numberArg("store", "FROM", func(f *Fault) *int { return &f.From })
+	loser  = numberArg("store", "STORE", func(f *Fault) *int { return &f.From })
 	slot   = arg{
 		form: "[SLOT]", optional: true, rest: true,
 		parse: func(f *Fault, words []string) (err error) {

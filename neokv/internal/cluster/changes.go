@@ -11,7 +11,7 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// changes splits and merges regions.
+// changes splits and merges regions, and moves their replicas.
 type changes struct {
 	*core
 	places  Places
@@ -53,6 +53,25 @@ func (x *changes) merge(ctx context.Context, f fault.Fault) (outcome string, err
 	return outcome, err
 }
 
+// moveReplica moves a region's replica from one store to another, or adds one, or removes one. It returns when that is
+// done, or is called off. If ctx ends before, the move goes on.
+func (x *changes) moveReplica(ctx context.Context, f fault.Fault) (outcome string, err error) {
+	id := topology.RegionID(f.Region)
+	err = x.atLeaders(ctx, id, func(ctx context.Context, s *store.Store) error {
+		err := s.Move(ctx, id, topology.StoreID(f.From), topology.StoreID(f.To))
+		if r := s.Replica(id); err == nil && r != nil {
+			desc, _ := r.Region()
+			var on []int
+			for _, p := range desc.Peers {
+				on = append(on, int(p.Store))
+			}
+			outcome = fmt.Sprintf("region %d has replicas on stores %v", id, on)
+		}
+		return err
+	})
+	return outcome, err
+}
+
 // atLeader calls f with the store that leads a region. It calls f again, with whichever store leads then, as long as f
 // returns store.ErrAgain, for changeWait. Then it returns what f has returned last.
 func (x *changes) atLeader(
@@ -60,6 +79,13 @@ func (x *changes) atLeader(
 ) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, changeWait, fmt.Errorf("no store has led the region for %s", changeWait))
 	defer cancel()
+	return x.atLeaders(ctx, id, f)
+}
+
+// atLeaders is atLeader with no bound but ctx.
+func (x *changes) atLeaders(
+	ctx context.Context, id topology.RegionID, f func(context.Context, *store.Store) error,
+) error {
 	var last error
 	for {
 		if n := x.places.LeaderOf(id); n != nil {

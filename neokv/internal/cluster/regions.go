@@ -28,7 +28,8 @@ func (x *regions) all() []topology.Region {
 	defer x.mu.Unlock()
 	newest := make(map[topology.RegionID]route.LedRegion)
 	learn := func(r route.LedRegion) {
-		if old, ok := newest[r.ID]; !ok || old.Version < r.Version {
+		old, ok := newest[r.ID]
+		if !ok || old.Version < r.Version || old.Version == r.Version && old.ConfVersion < r.ConfVersion {
 			newest[r.ID] = r
 		}
 	}
