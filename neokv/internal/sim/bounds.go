@@ -191,7 +191,9 @@ func (s *sim) regions() (all []topology.Region) {
 			if r.Bounds().Phase == keys.Absorbed {
 				continue
 			}
-			if desc, _ := r.Region(); newest[id].Version < desc.Version {
+			desc, _ := r.Region()
+			if known := newest[id]; known.Version < desc.Version ||
+				known.Version == desc.Version && known.ConfVersion < desc.ConfVersion {
 				newest[id] = route.LedRegion{Region: desc}
 			}
 		}
@@ -332,6 +334,9 @@ func unrestAt(st *store.Store, all []topology.Region) error {
 			case got.Slots != want.Slots || got.Version != want.Version:
 				return wrong("region %d has slots %v at version %d; want %v at %d", want.ID, got.Slots, got.Version,
 					want.Slots, want.Version)
+			case got.ConfVersion != want.ConfVersion || !slices.Equal(got.Peers, want.Peers) || !got.Settled():
+				return wrong("region %d has peers %v at conf %d; want %v at %d", want.ID, got.Peers, got.ConfVersion,
+					want.Peers, want.ConfVersion)
 			case b.Phase != keys.Serving || b.Change.Kind != keys.NoChange:
 				return wrong("region %d is in phase %d, its change %+v is open", want.ID, b.Phase, b.Change)
 			case !recorded || state.Slots != want.Slots || state.Version != want.Version:
@@ -340,7 +345,8 @@ func unrestAt(st *store.Store, all []topology.Region) error {
 			}
 		}
 		switch {
-		case entry == nil || entry.ID != want.ID || entry.Slots != want.Slots || entry.Version != want.Version:
+		case entry == nil || entry.ID != want.ID || entry.Slots != want.Slots || entry.Version != want.Version ||
+			entry.ConfVersion != want.ConfVersion:
 			return wrong("slot table: slot %d: %+v; want %+v", want.Slots.First, entry, *want)
 		case entry.Leader == 0:
 			return wrong("slot table: region %d has no leader", want.ID)

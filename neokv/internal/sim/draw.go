@@ -23,12 +23,16 @@ const (
 // Kinds returns the kinds of faults that torture draws: verbs, and what no verb says.
 func Kinds() (all []string) {
 	for _, v := range fault.Drawn() {
-		if v != fault.Migrate { // not all clients of torture follow ASK; the plan migrations has those that do
+		if !apart(v) {
 			all = append(all, string(v))
 		}
 	}
 	return append(all, stalls, unsynced, scripted)
 }
+
+// apart reports whether only plans of its own draw a verb. Not all clients of torture follow ASK; the plan migrations
+// has those that do. The plan moves has clusters with stores to move replicas to.
+func apart(v fault.Verb) bool { return v == fault.Migrate || v == fault.MoveReplica }
 
 // checkDrawn checks kinds of faults.
 func checkDrawn(kinds []string) error {
@@ -83,7 +87,7 @@ func (x scenario) draw(seed uint64, length time.Duration) scenario {
 	}
 	var verbs, chosen []string
 	for _, v := range fault.Drawn() {
-		if v == fault.Migrate || !has(string(v)) {
+		if apart(v) || !has(string(v)) {
 			continue
 		}
 		verbs = append(verbs, string(v))

@@ -12,6 +12,7 @@ var counted = []struct {
 	{"of them in the middle of an installation", func(s *simStats) *int { return &s.Installing }},
 	{"cuts", func(s *simStats) *int { return &s.Cuts }},
 	{"transfers", func(s *simStats) *int { return &s.Transfers }},
+	{"moves of replicas", func(s *simStats) *int { return &s.Moved }},
 	{"commands sent on by ASK", func(s *simStats) *int { return &s.SentOn }},
 	{"commands put off by TRYAGAIN", func(s *simStats) *int { return &s.PutOff }},
 	{"comparisons", func(s *simStats) *int { return &s.Compared }},
@@ -37,6 +38,8 @@ var least = map[string]simStats{
 	"queues": {Acknowledged: 1200, Kills: 10, Ends: 1, Cuts: 3, Transfers: 2, Compared: 15},
 
 	"chat": {Acknowledged: 1200, Kills: 20, Ends: 2, Cuts: 5, Transfers: 4, Compared: 15},
+
+	"moves": {Acknowledged: 1200, Kills: 10, Cuts: 3, Transfers: 4, Moved: 20, Compared: 15},
 
 	"migrations": {Acknowledged: 3000, Kills: 15, Cuts: 5, Transfers: 5, Compared: 30, SentOn: 900, PutOff: 400},
 

@@ -126,6 +126,8 @@ func (s *sim) perform(f fault.Fault) error {
 		return s.changeSome(f)
 	case fault.Migrate:
 		return s.migrate(f)
+	case fault.MoveReplica:
+		return s.moveReplica(f)
 	case fault.Restart:
 		return s.restart(f, len(running) == 0)
 	case fault.Stop, fault.Kill, fault.Pause:
@@ -218,6 +220,31 @@ func (s *sim) migrate(f fault.Fault) error {
 		}
 	}
 	return s.change(f)
+}
+
+// moveReplica moves a replica of a region to a store that has none. Who has drawn the fault did not know which region
+// there would be, and where its replicas are: stores are counted on from those of the fault.
+func (s *sim) moveReplica(f fault.Fault) error {
+	f.Region = int(s.regionOf(f.Region))
+	var with, without []int
+	for _, r := range s.regions() {
+		for _, n := range s.nodes {
+			if _, held := r.PeerOn(n.ID()); int(r.ID) == f.Region && held {
+				with = append(with, int(n.ID()))
+			} else if int(r.ID) == f.Region {
+				without = append(without, int(n.ID()))
+			}
+		}
+	}
+	if len(with) == 0 || len(without) == 0 {
+		return errNothing
+	}
+	f.From, f.To = with[f.From%len(with)], without[f.To%len(without)]
+	err := s.change(f)
+	if err == nil {
+		s.count(&s.stats.Moved)
+	}
+	return err
 }
 
 // neighbours are the regions whose right neighbours have replicas on the same stores.

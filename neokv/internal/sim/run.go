@@ -71,6 +71,7 @@ type simStats struct {
 	Ends                  int // kills of the whole process, its journal included
 	Installing            int // of these, in the middle of a snapshot's installation
 	Cuts, Transfers       int // of links, of leadership
+	Moved                 int // replicas, to other stores
 	SentOn, PutOff        int // replies ASK that clients followed, and TRYAGAIN
 	Compared              int // comparisons of two replicas or more while the plan ran
 	Snapshots             int // of regions, installed

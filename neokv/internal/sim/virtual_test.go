@@ -56,6 +56,9 @@ func TestExpiriesVirtual(t *testing.T) { runBatch(t, "expiries", 1, 12, 15*time.
 // and kills.
 func TestMigrationsVirtual(t *testing.T) { runBatch(t, "migrations", 1, 6, 10*time.Second) }
 
+// TestMovesVirtual moves replicas between stores beside splits, merges and all sorts of faults.
+func TestMovesVirtual(t *testing.T) { runBatch(t, "moves", 1, 6, 15*time.Second) }
+
 // TestQueuesVirtual runs seeds with queues of jobs.
 func TestQueuesVirtual(t *testing.T) { runBatch(t, "queues", 1, 6, 10*time.Second) }
 
