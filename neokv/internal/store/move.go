@@ -202,6 +202,10 @@ func (x *moves) begin(ctx context.Context, r *region.Replica, from, to topology.
 		}
 	}
 	now := r.Peers()
+	if d := (topology.Region{Peers: now.Peers}); !d.Settled() || hasPeer(&d, to, topology.Voter) ||
+		from != 0 && !hasPeer(&d, from, topology.Voter) {
+		return errMoving // since the caller has looked
+	}
 	var next []topology.Peer
 	for _, p := range now.Peers {
 		if p.Store != from {
