@@ -119,6 +119,9 @@ func TestMoveExcludes(t *testing.T) {
 		if err := s.Move(t.Context(), 1, 2, 5); !errors.Is(err, errMoving) {
 			t.Errorf("another move: %v; want %v", err, errMoving)
 		}
+		if err := s.moves.begin(t.Context(), r, 2, 5); !errors.Is(err, errMoving) {
+			t.Errorf("another move begins, whose caller has looked before: %v; want %v", err, errMoving)
+		}
 		close(goOn)
 		if err := <-moved; err != nil {
 			t.Fatal(err)
