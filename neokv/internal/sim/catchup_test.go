@@ -82,7 +82,7 @@ func TestCatchUp(t *testing.T) {
 						t.Error(err)
 						return
 					}
-					defer nc.Close()
+					defer func() { nc.Close() }()
 					w, random := newWire(nc), rand.New(rand.NewPCG(3, uint64(i)))
 					value := strings.Repeat("v", 100)
 					for {
@@ -91,11 +91,19 @@ func TestCatchUp(t *testing.T) {
 							return
 						default:
 						}
-						// A write that is under way when its leader goes has an unknown outcome, rightly.
 						if _, err := w.call("SET", fmt.Sprint("k", random.IntN(5000)),
 							fmt.Sprint(value, random.IntN(1000))); err == nil {
 							written.Add(1)
+							continue
 						}
+						// A write that is under way when its leader goes has an unknown outcome, rightly, and its
+						// connection is closed.
+						nc.Close()
+						if nc, err = c.Dial(t.Context(), c.ProxyAddr()); err != nil {
+							t.Error(err)
+							return
+						}
+						w = newWire(nc)
 					}
 				})
 			}
