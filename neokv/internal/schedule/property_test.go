@@ -26,6 +26,9 @@ func TestRandomClusters(t *testing.T) {
 	if *seedFlag > 0 {
 		first, n = *seedFlag, 1
 	}
+	if testing.Short() { // it has one goroutine: the race detector only makes it slow
+		n = min(n, 2)
+	}
 	for seed := first; seed < first+uint64(n); seed++ {
 		if err := runRandom(t, seed); err != nil {
 			t.Errorf("%v\nagain: go test ./neokv/internal/schedule -run TestRandomClusters -seed %d", err, seed)
