@@ -223,7 +223,9 @@ func TestMigrationEnds(t *testing.T) {
 	over := func() bool { return len(c.Status().Migrations) == 0 }
 	// It goes over the border of two regions that one store leads.
 	do(t, c, "transfer 1 1", "transfer 2 1")
-	await(t, "leader of both", func() bool { return c.nodes.LeaderOf(1) == c.nodes[0] && c.nodes.LeaderOf(2) == c.nodes[0] })
+	await(t, "leader of both", func() bool {
+		return c.nodes.LeaderOf(1) == c.nodes[0] && c.nodes.LeaderOf(2) == c.nodes[0]
+	})
 	do(t, c, "migrate 2000-3300 1 3 for 100ms")
 	for _, slots := range []string{"3300", "0-2000", "2500-2600"} {
 		err := doText(t.Context(), c, fmt.Sprintf("migrate %s 1 2", slots))

@@ -87,9 +87,9 @@ func causeCommand(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "cause",
 		Short: "Find the moment that decides a failing run",
-		Long: `Find the moment that decides a failing run of torture. The run is repeated up to many moments, and goes on with other
-random choices from there: of clients and of faults, whose kinds are those of its schedule. What decides the failure
-happens before the moment from which on nine of ten of these branches fail. A seed does not fix how goroutines
+		Long: `Find the moment that decides a failing run of torture. The run is repeated up to many moments, and goes on
+with other random choices from there: of clients and of faults, whose kinds are those of its schedule. What decides the
+failure happens before the moment from which on nine of ten of these branches fail. A seed does not fix how goroutines
 interleave, so shares are printed.
 
 Exit status: 0 a moment was found, 3 the run hardly fails when it is repeated, 1 could not run, 2 usage.`,

@@ -370,8 +370,8 @@ func TestFree(t *testing.T) {
 	}
 }
 
-// TestFailedReads times reads that fail, and those with a wrong bit. Pebble tries a compaction that cannot read again at
-// once and for ever, so on a failed file system they take a while.
+// TestFailedReads times reads that fail, and those with a wrong bit. Pebble tries a compaction that cannot read again
+// at once and for ever, so on a failed file system they take a while.
 func TestFailedReads(t *testing.T) {
 	for _, drive := range []fault.Drive{{ReadErrors: true}, {FlippedBit: true}} {
 		synctest.Test(t, func(t *testing.T) {

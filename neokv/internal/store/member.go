@@ -24,7 +24,9 @@ const (
 	memberNone                       // no move is open
 )
 
-var memberNames = [...]string{"reserve", "add", "catch up", "promote", "hand over", "remove", "end", "turn", "wait", "none"}
+var memberNames = [...]string{
+	"reserve", "add", "catch up", "promote", "hand over", "remove", "end", "turn", "wait", "none",
+}
 
 func (x memberStep) String() string { return memberNames[x] }
 

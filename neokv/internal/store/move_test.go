@@ -176,7 +176,8 @@ func TestReserve(t *testing.T) {
 		if err := c.stores[2].slots.join(); err != nil {
 			t.Fatal(err)
 		}
-		if all, err := c.stores[2].records.owned(); err != nil || slices.ContainsFunc(all, func(o ownedRegion) bool { return o.id == 1 }) {
+		all, err := c.stores[2].records.owned()
+		if err != nil || slices.ContainsFunc(all, func(o ownedRegion) bool { return o.id == 1 }) {
 			t.Errorf("an older map has brought the replica back: %v", err)
 		}
 	})
@@ -245,7 +246,9 @@ func (c *testStores) intact(id topology.RegionID, want string) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	sorted := slices.SortedFunc(slices.Values(desc.Peers), func(a, b topology.Peer) int { return int(a.Replica) - int(b.Replica) })
+	sorted := slices.SortedFunc(slices.Values(desc.Peers), func(a, b topology.Peer) int {
+		return int(a.Replica) - int(b.Replica)
+	})
 	if !slices.Equal(sorted, m.Voters) || len(m.NonVoters) > 0 {
 		c.t.Errorf("the members are %v and %v, the peers %v", m.Voters, m.NonVoters, desc.Peers)
 	}
