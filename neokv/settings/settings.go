@@ -67,11 +67,12 @@ type RaftKnobs struct {
 	RaftConstants
 }
 
-// RegionKnobs say when regions are split and merged without a command.
+// RegionKnobs say when regions are split and merged without a command, and how fast replicas move.
 type RegionKnobs struct {
 	MaxBytes   Bytes `key:"max_bytes" min:"0" max:"1TiB" help:"a region with more bytes than this in the tables of a store is split; 0 for no splits by size"`
 	MergeBytes Bytes `key:"merge_bytes" min:"0" max:"1TiB" help:"two neighbours that are quiet and together smaller than this are merged, but never below cluster.regions regions; at most a quarter of max_bytes; 0 for no merges"`
 	SplitLoad  int   `key:"split_load" min:"0" max:"1000000000" help:"a region with more commands per second than this is split; 0 for no splits by load"`
+	MoveRate   Bytes `key:"move_rate" min:"0" max:"1TiB" help:"bytes per second of region snapshots that a store sends, to replicas that join or were away, all together; 0 for no limit"`
 }
 
 // The values of redis.unknown_outcome.
@@ -186,7 +187,7 @@ func Default() Settings {
 		RTT: 30 * time.Millisecond, ElectionTicks: 10, LeaderReturn: 5 * time.Second, Transport: "memory", SnapshotEntries: 10000,
 		RaftConstants: s.Raft.RaftConstants,
 	}
-	s.Region = RegionKnobs{MaxBytes: 4 << 30}
+	s.Region = RegionKnobs{MaxBytes: 4 << 30, MoveRate: 64 << 20}
 	s.Redis = RedisKnobs{
 		ClusterEnabled: true, LeaderlessWait: 2 * time.Second, UnknownOutcome: CloseUnknown, StandIn: true, MaxClients: 10000,
 		MaxBulkLen: 512 << 20, ScriptSteps: 1_000_000, ScriptBytes: 32 << 20, ScriptCalls: 100_000,

@@ -12,6 +12,7 @@ import (
 	"github.com/lni/dragonboat/v4/config"
 	"github.com/lni/dragonboat/v4/raftio"
 	pb "github.com/lni/dragonboat/v4/raftpb"
+	"golang.org/x/time/rate"
 
 	"neokv.dev/neokv/internal/multiraft/inside"
 	"neokv.dev/neokv/internal/topology"
@@ -26,6 +27,7 @@ type Endpoint struct {
 	nth     uint64 // of the store's endpoints
 	filter  *filter
 	commits commits
+	pace    *rate.Limiter // of snapshots that leave
 	wire    wire
 	// address is where the other endpoints of a TCP network dial, empty in memory. unreachable is the error if
 	// listening there failed.
@@ -80,7 +82,7 @@ type callAnswer struct {
 // store. If the listener does not open, NewNodeHost returns the error.
 func (n *Network) NewEndpoint(o Options) *Endpoint {
 	e := &Endpoint{o: o, net: n, place: n.place(o.Store), commits: commits{interval: o.CommitInterval},
-		lines: make(map[topology.StoreID]*linkEnd)}
+		lines: make(map[topology.StoreID]*linkEnd), pace: newPace(o.SnapshotRate)}
 	e.nth = e.place.made.Add(1)
 	if old := e.place.now.Load(); old != nil {
 		old.Isolate()
@@ -408,6 +410,17 @@ func cutOff(from, to topology.StoreID) error {
 // has a piece of memory of some MiB for each, which few of its workers send at once.
 const afterRefusal = 250 * time.Millisecond
 
+// paceBurst is how many bytes of snapshots may leave at once: small regions move without a wait. A chunk has 2 MiB.
+const paceBurst = 4 << 20
+
+// newPace returns what holds snapshots back to a number of bytes per second, 0 for no bound.
+func newPace(perSecond int64) *rate.Limiter {
+	if perSecond == 0 {
+		return rate.NewLimiter(rate.Inf, 0)
+	}
+	return rate.NewLimiter(rate.Limit(perSecond), paceBurst)
+}
+
 // sendChunk hands a chunk of a snapshot over and returns when the receiver has taken it.
 func (e *Endpoint) sendChunk(c *connection, chunk pb.Chunk) error {
 	e.filter.stir(topology.RegionID(chunk.ShardID), time.Now())
@@ -427,6 +440,7 @@ func (e *Endpoint) sendChunk(c *connection, chunk pb.Chunk) error {
 }
 
 func (e *Endpoint) passChunk(ctx context.Context, c *connection, chunk pb.Chunk) error {
+	_ = e.pace.WaitN(ctx, len(chunk.Data)) // the end of ctx is seen below
 	c.l.link.travel(ctx, len(chunk.Data))
 	switch {
 	case e.ctx.Err() != nil:

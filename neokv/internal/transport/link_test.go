@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -344,6 +345,40 @@ func TestCallsOverFaultyLinks(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestSnapshotRate: a store holds back snapshots to two stores to its rate, and nothing else.
+func TestSnapshotRate(t *testing.T) {
+	onEach(t, func(t *testing.T, newNet func() *transport.Network) {
+		net := newNet()
+		defer net.Close()
+		one := newEndOf(t, net, transport.Options{Store: 1, SnapshotRate: 2 << 20})
+		begin := time.Now()
+		var sent sync.WaitGroup
+		for to := range topology.StoreID(2) {
+			two := newEnd(t, net, 2+to)
+			two.handle = func(context.Context, topology.StoreID, []byte) ([]byte, error) { return nil, nil }
+			conn, err := one.raft.GetSnapshotConnection(context.Background(), (2 + to).RaftAddress())
+			if err != nil {
+				t.Fatal(err)
+			}
+			sent.Go(func() {
+				for range 3 {
+					if err := conn.SendChunk(pb.Chunk{Data: make([]byte, 2<<20)}); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		time.Sleep(100 * ms)
+		if _, err := one.Call(t.Context(), 2, make([]byte, 8<<20)); err != nil || time.Since(begin) > 150*ms {
+			t.Errorf("a call beside snapshots: %v after %s; want it answered at once", err, time.Since(begin))
+		}
+		sent.Wait()
+		if took := time.Since(begin).Round(ms); took != 4*time.Second {
+			t.Errorf("12 MiB took %s; want 4s, as 4 MiB go at once", took)
+		}
+	})
 }
 
 // TestSharedBandwidth: a snapshot, a stream of messages and a call share a link evenly, and a heartbeat does not wait

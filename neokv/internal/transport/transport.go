@@ -89,6 +89,8 @@ type Options struct {
 	// CommitInterval is the shortest time between two messages in which a leader tells a follower what is committed. 0
 	// is for no limit. Heartbeats tell it, too.
 	CommitInterval time.Duration
+	// SnapshotRate bounds the bytes of snapshots that the endpoint sends per second, 0 for no bound.
+	SnapshotRate int64
 	// Tick is the time between two ticks of the replicas, and the others are those of their configuration, in ticks.
 	// See quiet.go for what the endpoint does with them. Stalled reports whether Raft waits for the store's disk, and
 	// since when.

@@ -87,12 +87,17 @@ type end struct {
 }
 
 func newEnd(t testing.TB, network *transport.Network, id topology.StoreID) *end {
+	return newEndOf(t, network, transport.Options{Store: id})
+}
+
+// newEndOf starts an end with options.
+func newEndOf(t testing.TB, network *transport.Network, o transport.Options) *end {
 	e := &end{begin: time.Now()}
-	e.Endpoint = network.NewEndpoint(transport.Options{Store: id,
-		Handle: func(ctx context.Context, from topology.StoreID, request []byte) ([]byte, error) {
-			return e.handle(ctx, from, request)
-		}})
-	e.raft = e.Factory().Create(config.NodeHostConfig{RaftAddress: id.RaftAddress()}, func(b pb.MessageBatch) {
+	o.Handle = func(ctx context.Context, from topology.StoreID, request []byte) ([]byte, error) {
+		return e.handle(ctx, from, request)
+	}
+	e.Endpoint = network.NewEndpoint(o)
+	e.raft = e.Factory().Create(config.NodeHostConfig{RaftAddress: o.Store.RaftAddress()}, func(b pb.MessageBatch) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		for _, m := range b.Requests {
