@@ -41,6 +41,7 @@ type reader struct {
 	suspended bool   // no lease may be held in any term, for now: see suspend
 	next      *round // the round that readers may still join, nil if none
 	running   bool   // a goroutine runs rounds
+	far       bool   // the last round got no answer in time, or a late one; the goroutine's that runs rounds
 
 	advance   sync.Mutex
 	advancing *advance // the entry in flight, nil if none
@@ -74,7 +75,9 @@ type advance struct {
 	err  error
 }
 
-// roundTimeout bounds a read index round. A round that is in flight when the leader changes hangs until then.
+// roundTimeout bounds a read index round. A round that is in flight when the leader changes hangs until then. Behind a
+// round that got no answer, or a late one, the bound is the election time-out, if that is longer: a quorum that answers
+// later than that elects no leader either.
 const roundTimeout = 150 * time.Millisecond
 
 // readers pools Readers, since their scratch space is expensive to allocate.
@@ -307,7 +310,11 @@ func (x *reader) round() error {
 	if !x.hosted.enter() {
 		return ErrStopped
 	}
-	rs, err := x.raft.ReadIndex(roundTimeout)
+	timeout := roundTimeout
+	if x.far {
+		timeout = max(timeout, x.o.Knobs.RTT*time.Duration(x.o.Knobs.ElectionTicks))
+	}
+	rs, err := x.raft.ReadIndex(timeout)
 	x.hosted.leave()
 	if err != nil {
 		select {
@@ -339,8 +346,10 @@ func (x *reader) round() error {
 		}
 		return errRoundLost
 	default:
+		x.far = true
 		return errRoundLost
 	}
+	x.far = time.Since(x.base)-since > roundTimeout/2
 	x.counters.ReadIndexRounds.Add(1)
 	if term == 0 || !x.leads(term) {
 		return nil // there is no lease, but the round is good: its readers may read

@@ -58,6 +58,25 @@ func TestLeaseReads(t *testing.T) {
 	})
 }
 
+// TestFarQuorum: where the quorum is farther away than a round gets at first, reads and writes go on.
+func TestFarQuorum(t *testing.T) {
+	inBubble(t, seam.Hooks{}, func(t *testing.T, s *sim, _ *caller) {
+		at, _ := s.leader(1)
+		key := "r{" + regionTags[0] + "}"
+		s.do("link all all delay=115ms")
+		for i := range 20 {
+			value := fmt.Sprint(i)
+			if got := s.ask(t, at, "SET", key, value); got != "OK" {
+				t.Errorf("SET: %q", got)
+			}
+			if got := s.ask(t, at, "GET", key); got != value {
+				t.Errorf("GET: %q; want %q", got, value)
+			}
+			time.Sleep(time.Duration(i) * 40 * time.Millisecond)
+		}
+	})
+}
+
 // TestLostLeaseIsTold: a leader that has lost its lease for the rest of its term, as after a transfer that came to
 // nothing, reads by rounds, and the status says so until another store leads.
 func TestLostLeaseIsTold(t *testing.T) {
