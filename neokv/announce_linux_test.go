@@ -65,7 +65,7 @@ func (m *mapped) client(t *testing.T, addrs []string) *redis.ClusterClient {
 // shift hands each region to the next store.
 func (m *mapped) shift(t *testing.T) {
 	for _, r := range m.Status().Regions {
-		do(t, m.Cluster, fmt.Sprintf("transfer %d %d", r.Region, r.Leader%len(m.nodes)+1))
+		do(t, m.Cluster, fmt.Sprintf("transfer %d %d", r.Region, r.Leader%len(m.in.Places())+1))
 	}
 }
 

@@ -184,7 +184,7 @@ func fillKeys(t *testing.T, c *Cluster, keys int) {
 			t.Fatal(err)
 		}
 		if i == keys/2 {
-			for _, n := range c.nodes {
+			for _, n := range c.in.Places() {
 				if err := n.Store().Flush(t.Context(), false); err != nil {
 					t.Fatal(err)
 				}

@@ -125,7 +125,7 @@ func TestRueidisCaches(t *testing.T) {
 				victim := killLeader(t, c, random)
 				seen(50)
 				do(t, c, fmt.Sprint("restart ", victim.ID()))
-				for _, n := range c.nodes {
+				for _, n := range c.in.Places() {
 					if err := n.Store().AwaitReplicas(t.Context()); err != nil {
 						t.Fatal(err)
 					}

@@ -44,7 +44,7 @@ func BenchmarkCatchUp(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		away := c.nodes[2]
+		away := c.in.Places()[2]
 		if err := doText(b.Context(), c, "stop 3"); err != nil {
 			b.Fatal(err)
 		}
@@ -53,7 +53,7 @@ func BenchmarkCatchUp(b *testing.B) {
 		runtime.GC()
 		before := heap()
 		peak, sampled := watchHeap()
-		leader := replicaOn(c.nodes[0], 1)
+		leader := replicaOn(c.in.Places()[0], 1)
 		goal := leader.Applied()
 		b.StartTimer()
 		begin := time.Now()
@@ -69,7 +69,7 @@ func BenchmarkCatchUp(b *testing.B) {
 		most := peak()
 		bytes := replicaOn(away, 1).Counters().SnapshotBytes.Load()
 		stop()
-		got, err := c.nodes[0].Store().Compare(b.Context(), 1)
+		got, err := c.in.Places()[0].Store().Compare(b.Context(), 1)
 		if err != nil || got.Verdict() != "equal" {
 			b.Errorf("%+v, %v", got, err)
 		}

@@ -34,7 +34,7 @@ func changeRegions(t *testing.T, c *Cluster, n int, random *rand.Rand, allLead b
 			f.Verb = fault.Merge
 		}
 		at := random.IntN(len(regions) - 1)
-		leader := c.nodes.LeaderOf(regions[at+1].ID)
+		leader := c.in.Places().LeaderOf(regions[at+1].ID)
 		if allLead && (leader == nil || len(leader.Store().Replicas().Leads()) < 2) {
 			f.Verb = fault.Split
 		}
@@ -259,7 +259,7 @@ func TestClientsThroughSplitsAndMerges(t *testing.T) {
 		}
 		return nil
 	})
-	stores := make([]*redis.Client, len(c.nodes))
+	stores := make([]*redis.Client, len(c.in.Places()))
 	for i, addr := range c.Addrs() {
 		stores[i] = redis.NewClient(&redis.Options{Addr: addr})
 		defer stores[i].Close()

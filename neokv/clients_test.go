@@ -339,7 +339,7 @@ func TestPipelinesNobodyReads(t *testing.T) {
 		fmt.Fprintf(&pipeline, "GET big%d\r\n", i)
 	}
 	changes := func() (n uint64) {
-		for _, node := range c.nodes {
+		for _, node := range c.in.Places() {
 			for r := range c.Settings().Cluster.Regions {
 				if replica := node.Store().Replica(topology.RegionID(r + 1)); replica != nil {
 					n += replica.Counters().LeaderChanges.Load()

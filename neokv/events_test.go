@@ -24,8 +24,8 @@ func eventsOf(t *testing.T, least int, mistakes seam.Mistakes) (proxy []string, 
 	}
 	writer := c.listener(t, c.ProxyAddr())
 	var keys []string
-	for i := range c.nodes {
-		key := keyAt(t, c, c.nodes[i].ID())
+	for i := range c.in.Places() {
+		key := keyAt(t, c, c.in.Places()[i].ID())
 		keys = append(keys, key)
 		for _, call := range []string{"SET " + key + " 1", "GET " + key, "DEL " + key, "GET " + key} {
 			writer.ask(t, call)
@@ -40,7 +40,7 @@ func eventsOf(t *testing.T, least int, mistakes seam.Mistakes) (proxy []string, 
 				if strings.HasPrefix(got, "* pong") {
 					break
 				}
-				if at == len(c.nodes) {
+				if at == len(c.in.Places()) {
 					proxy = append(proxy, strings.TrimPrefix(got, "* pmessage __key*__:* "))
 				} else if !strings.Contains(got+" ", keys[at]+" ") {
 					local = false

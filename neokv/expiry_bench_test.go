@@ -65,12 +65,12 @@ func BenchmarkExpiry(b *testing.B) {
 		time.Sleep(time.Until(at) - calm)
 
 		active := func(on bool) {
-			for _, node := range c.nodes {
+			for _, node := range c.in.Places() {
 				node.Store().SetActiveExpire(on)
 			}
 		}
 		expired := func() (n int) {
-			for _, node := range c.nodes {
+			for _, node := range c.in.Places() {
 				for _, r := range node.Store().Counters().Regions {
 					n += int(r.ExpiredKeys.Load())
 				}

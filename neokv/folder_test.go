@@ -26,8 +26,8 @@ func TestLogsApart(t *testing.T) {
 	}
 	c := write(Config{Stores: 2, Regions: 2, Dir: dir, Settings: with}, 1)
 	for store := 1; store <= 2; store++ {
-		logs, err := filepath.Glob(filepath.Join(c.nodes[store-1].At().Logs, "*.log"))
-		beside, _ := filepath.Glob(filepath.Join(c.nodes[store-1].Dir(), "engine", "*.log"))
+		logs, err := filepath.Glob(filepath.Join(c.in.Places()[store-1].At().Logs, "*.log"))
+		beside, _ := filepath.Glob(filepath.Join(c.in.Places()[store-1].Dir(), "engine", "*.log"))
 		if err != nil || len(logs) == 0 || len(beside) != 0 {
 			t.Errorf("store %d: logs %v, %v, beside the data %v; want all of them apart", store, logs, err, beside)
 		}
@@ -67,7 +67,7 @@ func TestDiscardLogsApart(t *testing.T) {
 	dir, s := t.TempDir(), small()
 	s.Engine.WALDir, s.Engine.WALSync = t.TempDir(), "none"
 	c := start(t, Config{Stores: 1, Regions: 1, Dir: dir, Settings: s})
-	logs := filepath.Dir(c.nodes[0].At().Logs)
+	logs := filepath.Dir(c.in.Places()[0].At().Logs)
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestDiscardLogsApart(t *testing.T) {
 	}
 	startRefused(t, Config{Dir: dir, Settings: s}, "--discard")
 	c = start(t, Config{Stores: 1, Regions: 1, Dir: dir, Settings: s, Discard: true})
-	if _, err := os.Stat(logs); !os.IsNotExist(err) || filepath.Dir(c.nodes[0].At().Logs) == logs {
+	if _, err := os.Stat(logs); !os.IsNotExist(err) || filepath.Dir(c.in.Places()[0].At().Logs) == logs {
 		t.Errorf("logs of the discarded data in %s: %v; want none", logs, err)
 	}
 }

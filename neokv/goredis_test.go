@@ -173,7 +173,7 @@ func TestGoRedisThroughTransfers(t *testing.T) {
 		moved := 0
 		for i := range transfers {
 			region := topology.RegionID(1 + i%c.Shape().Regions)
-			to := c.nodes[(i/c.Shape().Regions+i)%len(c.nodes)]
+			to := c.in.Places()[(i/c.Shape().Regions+i)%len(c.in.Places())]
 			leads := func(n *cluster.Place) bool {
 				for _, lead := range n.Store().Replicas().Leads() {
 					if lead.Region == region {
@@ -183,11 +183,11 @@ func TestGoRedisThroughTransfers(t *testing.T) {
 				return false
 			}
 			if leads(to) {
-				to = c.nodes[int(to.ID())%len(c.nodes)]
+				to = c.in.Places()[int(to.ID())%len(c.in.Places())]
 			}
 			var again time.Time // Raft may ignore a request
 			waitFor(t, 20*time.Second, fmt.Sprintf("store %d to lead region %d", to.ID(), region), func() bool {
-				for _, n := range c.nodes {
+				for _, n := range c.in.Places() {
 					if n != to && time.Now().After(again) && leads(n) {
 						n.Store().Transfer(region, to.ID())
 						again = time.Now().Add(500 * time.Millisecond)
@@ -216,7 +216,7 @@ func TestGoRedisThroughACut(t *testing.T) {
 	onBothTransports(t, func(t *testing.T, c *Cluster) {
 		l := startCallers(t, c, 16)
 		l.progress(t, 500)
-		victim := c.nodes[1]
+		victim := c.in.Places()[1]
 		cut := time.Now()
 		do(t, c, "partition 2 all")
 		waitFor(t, 20*time.Second, "the store to step down", func() bool {
@@ -225,7 +225,7 @@ func TestGoRedisThroughACut(t *testing.T) {
 		stepped := time.Now()
 		waitFor(t, 20*time.Second, "the others to lead all regions", func() bool {
 			leads := 0
-			for _, n := range c.nodes {
+			for _, n := range c.in.Places() {
 				leads += len(n.Store().Replicas().Leads())
 			}
 			return leads == c.Shape().Regions

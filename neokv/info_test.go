@@ -198,14 +198,14 @@ func TestSettle(t *testing.T) {
 	}
 	written := map[topology.RegionID]uint64{}
 	for _, region := range c.in.Table().Regions {
-		written[region.ID] = c.nodes.Replica(region.Leader, region.ID).Applied()
+		written[region.ID] = c.in.Places().Replica(region.Leader, region.ID).Applied()
 	}
 	for range 2 { // the second time there is nothing to do
 		if reply, err := r.Do(t.Context(), "NEOKV", "SETTLE").Result(); err != nil || reply != "OK" {
 			t.Fatalf("NEOKV SETTLE: %v, %v", reply, err)
 		}
 	}
-	for _, n := range c.nodes {
+	for _, n := range c.in.Places() {
 		m := n.Store().Engine().Metrics()
 		if m.Flushes == 0 || m.TableBytes == 0 {
 			t.Errorf("store %d: %d flushes, %d bytes in tables; want some of both", n.ID(), m.Flushes, m.TableBytes)
@@ -213,7 +213,7 @@ func TestSettle(t *testing.T) {
 	}
 	for _, region := range c.in.Table().Regions {
 		for _, p := range region.Peers {
-			if has := c.nodes.Replica(p.Store, region.ID).Applied(); has < written[region.ID] {
+			if has := c.in.Places().Replica(p.Store, region.ID).Applied(); has < written[region.ID] {
 				t.Errorf("region %d: store %d has applied %d, the leader %d before", region.ID, p.Store, has,
 					written[region.ID])
 			}

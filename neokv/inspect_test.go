@@ -70,7 +70,7 @@ func TestInspect(t *testing.T) {
 		!strings.Contains(err.Error(), "is in use by another process") {
 		t.Errorf("a folder in use: %v", err)
 	}
-	for _, n := range c.nodes { // what is applied need not be in the write-ahead log yet
+	for _, n := range c.in.Places() { // what is applied need not be in the write-ahead log yet
 		if err := n.Store().Engine().Sync(); err != nil {
 			t.Fatal(err)
 		}

@@ -75,7 +75,7 @@ func (l *lostCluster) use(t *testing.T, c *Cluster) {
 	if err := c.WaitHealthy(ctx); err != nil {
 		t.Fatal(err)
 	}
-	for _, n := range c.nodes {
+	for _, n := range c.in.Places() {
 		if err := n.Store().Flush(ctx, false); err != nil {
 			t.Fatal(err)
 		}

@@ -75,7 +75,7 @@ func TestRedisCliThroughMigrations(t *testing.T) {
 	if got := cli("--cluster", "fix", c.Addrs()[0]); !content(got) {
 		t.Errorf("fix outside of a migration:\n%s", got)
 	}
-	id := func(at int) string { return c.nodes[0].Store().Table().Store(topology.StoreID(at)).NodeID }
+	id := func(at int) string { return c.in.Places()[0].Store().Table().Store(topology.StoreID(at)).NodeID }
 	for _, args := range [][]string{
 		{"--cluster", "reshard", c.Addrs()[0], "--cluster-from", id(1), "--cluster-to", id(2), "--cluster-slots", "3",
 			"--cluster-yes"},

@@ -168,7 +168,7 @@ func migrates(t *testing.T, c *Cluster, slots, form string) (from, to int) {
 				from = r.Leader
 			}
 		}
-		to = 1 + from%len(c.nodes)
+		to = 1 + from%len(c.in.Places())
 		err := doText(t.Context(), c, fmt.Sprintf("migrate %s %d %d for %s", slots, from, to, form))
 		if err == nil {
 			return from, to
@@ -190,7 +190,7 @@ func TestMigrationReplies(t *testing.T) {
 	}
 	converse(t, nc, "ASKING; SET {b}1 x; ASKING; SET {b}2 y") // they stay for hours
 	id := func(at int) string {
-		s := c.nodes[0].Store().Table().Store(topology.StoreID(at))
+		s := c.in.Places()[0].Store().Table().Store(topology.StoreID(at))
 		return s.NodeID
 	}
 	for at, want := range map[int]string{
@@ -224,7 +224,7 @@ func TestMigrationEnds(t *testing.T) {
 	// It goes over the border of two regions that one store leads.
 	do(t, c, "transfer 1 1", "transfer 2 1")
 	await(t, "leader of both", func() bool {
-		return c.nodes.LeaderOf(1) == c.nodes[0] && c.nodes.LeaderOf(2) == c.nodes[0]
+		return c.in.Places().LeaderOf(1) == c.in.Places()[0] && c.in.Places().LeaderOf(2) == c.in.Places()[0]
 	})
 	do(t, c, "migrate 2000-3300 1 3 for 100ms")
 	for _, slots := range []string{"3300", "0-2000", "2500-2600"} {
@@ -279,7 +279,7 @@ func TestMigrationsRefused(t *testing.T) {
 	k := small()
 	k.Cluster.Replicas = 3
 	c := start(t, Config{Stores: 4, InMemory: true, NoSockets: true, Settings: k})
-	await(t, "leaders at home", func() bool { return c.nodes.LeaderOf(1) == c.nodes[0] })
+	await(t, "leaders at home", func() bool { return c.in.Places().LeaderOf(1) == c.in.Places()[0] })
 	for text, want := range map[string]string{
 		"migrate 0-16384 1 2":         `slots "0-16384": want a slot from 0 to 16383, or two as in 100-199`,
 		"migrate 9-3 1 2":             `slots "9-3": want a slot from 0 to 16383`,

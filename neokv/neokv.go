@@ -63,7 +63,6 @@ type Config struct {
 // Cluster is a running cluster. Its methods may run concurrently.
 type Cluster struct {
 	in     *cluster.Cluster
-	nodes  cluster.Places
 	inside insideConns
 }
 
@@ -86,7 +85,7 @@ func Start(ctx context.Context, config Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Cluster{in: in, nodes: in.Places(),
+	return &Cluster{in: in,
 		inside: insideConns{limits: in.Settings().Redis, dial: in.DialInside, closing: in.Closing()}}, nil
 }
 
@@ -117,9 +116,9 @@ func (e *PortsTakenError) Error() string { return e.all.Error() }
 
 // Addrs returns the stores' addresses, host:port, in the order of their numbers.
 func (c *Cluster) Addrs() []string {
-	out := make([]string, len(c.nodes))
-	for i, n := range c.nodes {
-		out[i] = n.Addr()
+	var out []string
+	for _, n := range c.in.Places() {
+		out = append(out, n.Addr())
 	}
 	return out
 }
@@ -128,7 +127,7 @@ func (c *Cluster) Addrs() []string {
 // each store has one, at which it is only a replica: there it serves reads of the regions that it follows. It is nil
 // without that setting, and where regions have one replica.
 func (c *Cluster) ReplicaAddrs() (addrs []string) {
-	for _, n := range c.nodes {
+	for _, n := range c.in.Places() {
 		if addr := n.ReplicaAddr(); addr != "" {
 			addrs = append(addrs, addr)
 		}

@@ -133,7 +133,7 @@ func TestEveryStoreLeads(t *testing.T) {
 			Stores: shape.Stores, Replicas: shape.Replicas, Regions: shape.Regions, InMemory: true, NoSockets: true,
 		})
 		leads := 0
-		for _, n := range c.nodes {
+		for _, n := range c.in.Places() {
 			if len(n.Store().Replicas().Leads()) > 0 {
 				leads++
 			}
@@ -156,7 +156,7 @@ func TestFolderKeepsDataAndShape(t *testing.T) {
 	if err := goRedis(t, c).Set(t.Context(), "kept", "yes", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	ids := c.nodes[0].Store().Table().Stores
+	ids := c.in.Places()[0].Store().Table().Stores
 	startRefused(t, Config{Dir: dir}, "in use by another process")
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
@@ -180,7 +180,7 @@ func TestFolderKeepsDataAndShape(t *testing.T) {
 		if got := c.Shape(); got.Stores != 3 || got.Regions != 5 {
 			t.Errorf("%s: shape %+v", d, got)
 		}
-		for i, s := range c.nodes[0].Store().Table().Stores {
+		for i, s := range c.in.Places()[0].Store().Table().Stores {
 			if s.NodeID != ids[i].NodeID {
 				t.Errorf("%s: store %d has node id %s; it was %s", d, s.ID, s.NodeID, ids[i].NodeID)
 			}
@@ -326,7 +326,7 @@ func TestStoreFailureStopsThatStoreOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c.nodes[1].FS().Fence(errors.New("planted"))
+	c.in.Places()[1].FS().Fence(errors.New("planted"))
 	select {
 	case err := <-c.Failed():
 		if want := "store 2: planted"; err.Error() != want {

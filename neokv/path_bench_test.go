@@ -69,7 +69,7 @@ func benchmarkPath(b *testing.B, loads, calls pathCall) {
 		b.Fatal(err)
 	}
 	defer c.Close()
-	keys := make([][]int, len(c.nodes)) // by the store that leads them
+	keys := make([][]int, len(c.in.Places())) // by the store that leads them
 	table := c.in.Table()
 	for k := range pathKeys {
 		r, _ := table.Region(topology.SlotOf(appendPathKey(nil, k)[5:21]))
@@ -80,7 +80,7 @@ func benchmarkPath(b *testing.B, loads, calls pathCall) {
 		b.Run(fmt.Sprintf("clients=%d/pipeline=%d", x.clients, x.pipeline), func(b *testing.B) {
 			clients := make([]*pathClient, x.clients)
 			for i := range clients {
-				at := i % len(c.nodes)
+				at := i % len(c.in.Places())
 				clients[i] = newPathClient(b, c.Addrs()[at], keys[at], uint64(i), x.pipeline, calls)
 				defer clients[i].nc.Close()
 			}

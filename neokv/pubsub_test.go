@@ -170,7 +170,7 @@ func TestMessagesOfUnits(t *testing.T) {
 func TestShardMessages(t *testing.T) {
 	c := start(t, Config{InMemory: true, NoSockets: true})
 	channel := keyAt(t, c, 1)
-	table := c.nodes[0].Store().Table()
+	table := c.in.Places()[0].Store().Table()
 	region, _ := table.Region(topology.SlotOf([]byte(channel)))
 	one, two, proxy := c.Addrs()[0], c.Addrs()[1], c.ProxyAddr()
 	l, p := c.listener(t, one), c.listener(t, proxy)

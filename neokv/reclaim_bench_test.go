@@ -46,7 +46,7 @@ func BenchmarkReclaim(b *testing.B) {
 		}
 		fillHashes(b, c, names[large:], 10, *reclaimValue)
 		orphans := func() (n int64) {
-			for _, node := range c.nodes {
+			for _, node := range c.in.Places() {
 				for _, r := range node.Store().Counters().Regions {
 					n += r.Orphans.Elements.Load()
 				}
@@ -55,7 +55,7 @@ func BenchmarkReclaim(b *testing.B) {
 		}
 		tables := func(ks keys.Keyspace) (mb float64) {
 			lower, upper := ks.Bounds()
-			for _, node := range c.nodes {
+			for _, node := range c.in.Places() {
 				n, err := node.Store().Engine().TableBytes(engine.Span{Lower: lower, Upper: upper})
 				if err != nil {
 					b.Error(err)
@@ -72,7 +72,7 @@ func BenchmarkReclaim(b *testing.B) {
 			times[now] = append(times[now], took)
 			mu.Unlock()
 		})
-		for _, node := range c.nodes {
+		for _, node := range c.in.Places() {
 			if err := node.Store().Engine().Flush(); err != nil {
 				b.Fatal(err)
 			}

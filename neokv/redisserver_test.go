@@ -113,7 +113,7 @@ func TestRepliesOfTheCluster(t *testing.T) {
 	}
 	c := start(t, Config{InMemory: true, Settings: many})
 	whole := start(t, Config{InMemory: true, Settings: &one})
-	table := c.nodes[0].Store().Table()
+	table := c.in.Places()[0].Store().Table()
 	first, _ := table.Region(0)
 	var tag string
 	var store topology.StoreID // not the leader of slot 0, which serves calls without a key

@@ -171,7 +171,7 @@ func TestClientsReadReplicas(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 1<<32))
 			l := startRide(client, 8, seed)
 			read := func() (n uint64) {
-				for s := range c.nodes.Running() {
+				for s := range c.in.Places().Running() {
 					for _, r := range s.Replicas() {
 						n += r.Counters().FollowerReads.Load()
 					}
@@ -190,7 +190,7 @@ func TestClientsReadReplicas(t *testing.T) {
 				awaitLeaders(t, c)
 				goesOn("a kill")
 				do(t, c, fmt.Sprint("restart ", victim.ID()))
-				for _, n := range c.nodes {
+				for _, n := range c.in.Places() {
 					if err := n.Store().AwaitReplicas(t.Context()); err != nil {
 						t.Fatal(err)
 					}
@@ -198,12 +198,12 @@ func TestClientsReadReplicas(t *testing.T) {
 				goesOn("a restart")
 			}
 			for r := 1; r <= c.Shape().Regions; r++ {
-				leader := c.nodes.LeaderOf(topology.RegionID(r))
+				leader := c.in.Places().LeaderOf(topology.RegionID(r))
 				if leader == nil {
 					continue
 				}
 				// A transfer may find the leader gone or the other store behind.
-				if err := doText(t.Context(), c, fmt.Sprintf("transfer %d %d", r, int(leader.ID())%len(c.nodes)+1)); err != nil {
+				if err := doText(t.Context(), c, fmt.Sprintf("transfer %d %d", r, int(leader.ID())%len(c.in.Places())+1)); err != nil {
 					t.Log(err)
 				}
 			}

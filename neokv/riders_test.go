@@ -233,8 +233,8 @@ func (l *ride) end(t *testing.T) {
 // killLeader kills the store that leads most regions, and returns its place.
 func killLeader(t *testing.T, c *Cluster, random *rand.Rand) *cluster.Place {
 	t.Helper()
-	victim := c.nodes[0]
-	for _, n := range c.nodes {
+	victim := c.in.Places()[0]
+	for _, n := range c.in.Places() {
 		if len(n.Store().Replicas().Leads()) > len(victim.Store().Replicas().Leads()) {
 			victim = n
 		}
@@ -248,7 +248,7 @@ func awaitLeaders(t *testing.T, c *Cluster) {
 	t.Helper()
 	waitFor(t, 20*time.Second, "leaders of all regions", func() bool {
 		leads := 0
-		for _, n := range c.nodes {
+		for _, n := range c.in.Places() {
 			if s := n.Store(); s != nil {
 				leads += len(s.Replicas().Leads())
 			}
@@ -289,7 +289,7 @@ func TestClientsRideThroughKills(t *testing.T) {
 				}
 				l.progress(t, int64(random.IntN(5000)))
 				do(t, c, fmt.Sprint("restart ", victim.ID()))
-				for _, n := range c.nodes {
+				for _, n := range c.in.Places() {
 					if err := n.Store().AwaitReplicas(t.Context()); err != nil {
 						t.Fatal(err)
 					}
@@ -328,7 +328,7 @@ func TestAddressOfADownStore(t *testing.T) {
 					reply, _, _ = strings.Cut(string(all), "\r\n")
 					return reply, err
 				}
-				n := c.nodes[1]
+				n := c.in.Places()[1]
 				own := ""
 				for i := 0; own == ""; i++ {
 					key := fmt.Sprint("key", i)

@@ -61,8 +61,8 @@ func TestSplitsByItself(t *testing.T) {
 			do("SET", fmt.Sprint("k", i), value)
 		}
 		flush := func() {
-			for i := range c.nodes {
-				if err := c.nodes[i].Store().Flush(ctx, false); err != nil {
+			for i := range c.in.Places() {
+				if err := c.in.Places()[i].Store().Flush(ctx, false); err != nil {
 					t.Fatal(err)
 				}
 			}

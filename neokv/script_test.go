@@ -29,7 +29,7 @@ func clientAt(t *testing.T, c *Cluster, addr string) *redis.Client {
 // keyAt returns a key whose slot a store leads.
 func keyAt(t *testing.T, c *Cluster, id topology.StoreID) string {
 	t.Helper()
-	table := c.nodes[id-1].Store().Table()
+	table := c.in.Places()[id-1].Store().Table()
 	for i := range 10_000 {
 		key := fmt.Sprint("k", i)
 		if r, _ := table.Region(topology.SlotOf([]byte(key))); r != nil && r.Leader == id {

@@ -72,7 +72,7 @@ func onSmallDisk(t *testing.T, s *settings.Settings, all bool) (c *Cluster, dir 
 		return start(t, Config{Dir: filepath.Join(root, "data"), Settings: s}), dir
 	}
 	c = start(t, Config{Dir: root, Settings: s})
-	own := c.nodes[1].Dir()
+	own := c.in.Places()[1].Dir()
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -133,7 +133,7 @@ func BenchmarkSplitBytes(b *testing.B) {
 	}
 	written := func() (sum uint64) {
 		time.Sleep(time.Second)
-		for _, n := range c.nodes {
+		for _, n := range c.in.Places() {
 			sum += uint64(n.Store().Counters().Disk.BytesWritten)
 		}
 		return sum

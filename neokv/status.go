@@ -83,7 +83,7 @@ type MigrationStatus struct {
 // yet still counts as one, unless another replica leads in a later term.
 func (c *Cluster) Status() ClusterStatus {
 	s := ClusterStatus{Faults: append([]fault.Fault{}, c.Faults()...)}
-	for _, n := range c.nodes {
+	for _, n := range c.in.Places() {
 		state, reason := n.State()
 		s.Stores = append(s.Stores, StoreStatus{Store: int(n.ID()), Addr: n.Addr(), ReplicaAddr: n.ReplicaAddr(),
 			State: state, Reason: reason, Rate: n.CommandRate()})
@@ -94,8 +94,8 @@ func (c *Cluster) Status() ClusterStatus {
 			Replicas: []ReplicaStatus{},
 		}
 		applied := uint64(0)
-		if leader := c.nodes.LeaderOf(r.ID); leader != nil {
-			if replica := c.nodes.Replica(leader.ID(), r.ID); replica != nil {
+		if leader := c.in.Places().LeaderOf(r.ID); leader != nil {
+			if replica := c.in.Places().Replica(leader.ID(), r.ID); replica != nil {
 				_, region.Term, _ = replica.Leading()
 				desc, _ := replica.Region()
 				region.Change = cmp.Or(changeText(replica.Bounds().Change), moveText(&desc))
@@ -160,7 +160,7 @@ func (c *Cluster) WaitHealthy(ctx context.Context) error {
 func (c *Cluster) behind(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	for _, n := range c.nodes {
+	for _, n := range c.in.Places() {
 		if s := n.Store(); s == nil || s.AwaitReplicas(ctx) != nil {
 			return fmt.Sprintf("the replicas of what store %d leads", n.ID())
 		}
@@ -187,7 +187,7 @@ func (c *Cluster) ailing() string {
 // replicaStatus returns the state of a replica whose leader has applied so much.
 func (c *Cluster) replicaStatus(on topology.StoreID, id topology.RegionID, leaderApplied uint64) ReplicaStatus {
 	out := ReplicaStatus{Store: int(on)}
-	if r := c.nodes.Replica(on, id); r != nil && r.Running() {
+	if r := c.in.Places().Replica(on, id); r != nil && r.Running() {
 		out.Running, out.Applied = true, r.Applied()
 		if leaderApplied > out.Applied {
 			out.Lag = leaderApplied - out.Applied

@@ -271,7 +271,7 @@ func TestAllEndSideBySide(t *testing.T) {
 				holds[id-1].Do(func() {
 					held.Done()
 					runs := func(n *cluster.Place) bool { return n.Store() != nil }
-					for begin := time.Now(); slices.ContainsFunc(c.nodes, runs); time.Sleep(time.Millisecond) {
+					for begin := time.Now(); slices.ContainsFunc(c.in.Places(), runs); time.Sleep(time.Millisecond) {
 						if time.Since(begin) > soon {
 							t.Error("a store waits for the one before it")
 							return

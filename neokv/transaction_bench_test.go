@@ -39,7 +39,7 @@ func BenchmarkTransaction(b *testing.B) {
 	}
 	defer c.Close()
 	table := c.in.Table()
-	led := make([][]string, len(c.nodes)) // tags, by the store that leads their slot
+	led := make([][]string, len(c.in.Places())) // tags, by the store that leads their slot
 	for i := range tags {
 		tag := fmt.Sprintf("{%d}", i)
 		r, _ := table.Region(topology.SlotOf([]byte(tag)))

@@ -121,7 +121,7 @@ func (a *backups) make(ctx context.Context, s *saving, to vfs.FS) (b Backup, err
 		}
 		a.end(s, b, err)
 	}()
-	x := &backupFolder{a: a, saving: s, fs: to, dir: s.dir, buf: make([]byte, copyBytes)}
+	x := &backupFolder{a: a, places: a.places.all(), saving: s, fs: to, dir: s.dir, buf: make([]byte, copyBytes)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, x.remove())
@@ -140,7 +140,7 @@ func (a *backups) make(ctx context.Context, s *saving, to vfs.FS) (b Backup, err
 func (x *backupFolder) fill(ctx context.Context) (b Backup, err error) {
 	a := x.a
 	b.Dir, b.Swept, b.Down = x.dir, x.swept, []int{}
-	links, err := a.makeLinks()
+	links, err := a.makeLinks(x.places)
 	if err != nil {
 		return b, err
 	}
@@ -150,8 +150,11 @@ func (x *backupFolder) fill(ctx context.Context) (b Backup, err error) {
 		if a.journal.dead {
 			return errDead
 		}
+		if !slices.Equal(x.places, a.places.all()) {
+			return errors.New("a store has come or gone meanwhile: begin again")
+		}
 		var folders []disk.CatchFolder
-		for _, n := range a.places {
+		for _, n := range x.places {
 			f := disk.CatchFolder{FS: n.FS(), At: n.At()}
 			if len(links) > 0 {
 				f.Links = filepath.Join(links[0], n.id.RaftAddress())
@@ -213,14 +216,14 @@ func catchApart(
 
 // makeLinks makes empty folders, with one for each store inside, for links to the files of the data folder and, if they
 // are elsewhere, of the write-ahead logs.
-func (a *backups) makeLinks() (links []string, err error) {
+func (a *backups) makeLinks(places Places) (links []string, err error) {
 	if a.folder == nil {
 		return nil, nil
 	}
 	links = a.folder.links()
 	err = removeAll(vfs.Default, links)
 	for _, dir := range links {
-		for _, n := range a.places {
+		for _, n := range places {
 			if err == nil {
 				err = os.MkdirAll(filepath.Join(dir, n.id.RaftAddress()), 0o700)
 			}
@@ -249,6 +252,7 @@ func removeAll(fsys vfs.FS, paths []string) error {
 // backupFolder is the folder of a backup that is being made.
 type backupFolder struct {
 	a      *backups
+	places Places // whose stores are in it
 	saving *saving
 	fs     vfs.FS
 	dir    string
@@ -385,7 +389,7 @@ const (
 // take copies the files that are fixed, or those that are not. Fixed ones are linked if that is possible.
 func (x *backupFolder) take(ctx context.Context, files [][]disk.Caught, fixed bool) error {
 	for i, of := range files {
-		root := x.fs.PathJoin(x.work, x.a.places[i].id.RaftAddress())
+		root := x.fs.PathJoin(x.work, x.places[i].id.RaftAddress())
 		for k := range of {
 			f := &of[k]
 			if f.Fixed != fixed {
@@ -460,7 +464,7 @@ func (x *backupFolder) finish() error {
 	a := x.a
 	id := a.random128()
 	own := hex.EncodeToString(id[:])
-	for _, n := range a.places {
+	for _, n := range x.places {
 		dir := x.fs.PathJoin(x.work, n.id.RaftAddress())
 		if n.walDir != "" {
 			if err := x.forgetWALDir(dir); err != nil {

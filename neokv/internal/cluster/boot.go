@@ -16,15 +16,16 @@ type boot struct {
 	*core
 	boots   *boots
 	journal *journal
-	places  Places
+	places  *placeSet
 	leaders *leaders
 	servers *servers
 }
 
 // start listens, starts the stores and waits until the cluster serves.
 func (b *boot) start(ctx context.Context) error {
-	b.boots.survey(b.places)
-	if err := b.journal.open(b.places); err != nil {
+	all := b.places.all()
+	b.boots.survey(all)
+	if err := b.journal.open(all); err != nil {
 		return err
 	}
 	proxy, err := b.servers.listenAll()
@@ -33,9 +34,9 @@ func (b *boot) start(ctx context.Context) error {
 	}
 
 	// The stores open at the same time, since each waits for its disk.
-	errs := make([]error, len(b.places))
+	errs := make([]error, len(all))
 	var wg sync.WaitGroup
-	for i, n := range b.places {
+	for i, n := range all {
 		wg.Go(func() {
 			defer n.hasTold()
 			defer n.hasEntered()
@@ -46,12 +47,12 @@ func (b *boot) start(ctx context.Context) error {
 	}
 	wg.Wait()
 	b.servers.startProxy(proxy)
-	for i, n := range b.places {
+	for i, n := range all {
 		if errs[i] != nil {
 			n.absent(errs[i])
 		}
 	}
-	if err := errors.Join(errs...); err != nil && (b.boots.now == 1 || b.places.begin(b.boots)) {
+	if err := errors.Join(errs...); err != nil && (b.boots.now == 1 || all.begin(b.boots)) {
 		return err // nobody needs a new cluster that is not whole
 	}
 	return b.waitServing(ctx)
@@ -67,7 +68,7 @@ func (b *boot) waitServing(ctx context.Context) error {
 	told, moved := begin, begin
 	for {
 		var failed []error
-		for _, n := range b.places {
+		for _, n := range b.places.all() {
 			if err := n.Failure(); err != nil {
 				failed = append(failed, err)
 			}
@@ -103,12 +104,12 @@ func (b *boot) missing() string {
 	homes := make(map[topology.StoreID]bool)
 	served, full := 0, 0 // slots, stores
 	run := make(map[topology.StoreID]bool)
-	for _, n := range b.places {
+	for _, n := range b.places.all() {
 		if n.Failure() == nil {
 			run[n.id] = true
 		}
 	}
-	for _, n := range b.places {
+	for _, n := range b.places.all() {
 		if !run[n.id] {
 			continue
 		}
@@ -151,10 +152,10 @@ func (b *boot) missing() string {
 // lacks says what the stores that run lack to serve every slot, "" for nothing.
 func (b *boot) lacks() string {
 	run := make(map[topology.StoreID]bool)
-	for _, n := range b.places {
+	for _, n := range b.places.all() {
 		run[n.id] = n.running()
 	}
-	members := meta.Members(len(b.places))
+	members := meta.Members(len(b.places.all()))
 	have := 0
 	for _, p := range members {
 		if run[p.Store] {
@@ -165,7 +166,7 @@ func (b *boot) lacks() string {
 		return fmt.Sprintf("%d of the %d stores with a replica of the cluster map", have, len(members))
 	}
 	var slots []topology.SlotRange
-	for _, n := range b.places {
+	for _, n := range b.places.all() {
 		s := n.store.Load()
 		if s == nil || !run[n.id] {
 			continue

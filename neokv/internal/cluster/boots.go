@@ -145,7 +145,7 @@ func (n *Place) enter(booting bool) error {
 		n.entered.Store(true)
 		n.hasEntered()
 		b.entered.Wait()
-		if n.all.begin(b) {
+		if n.places.all().begin(b) {
 			return fmt.Errorf("store %d: the cluster is new, and needs all of its stores to begin", n.id)
 		}
 		err := n.fs.Enter(0, b.all())
@@ -169,14 +169,14 @@ const tellWait = 2 * time.Second
 func (n *Place) tell() error {
 	ctx, cancel := context.WithTimeout(context.Background(), tellWait)
 	defer cancel()
-	told := make(chan bool, len(n.all))
-	for _, other := range n.all {
+	told := make(chan bool, len(n.places.all()))
+	for _, other := range n.places.all() {
 		if other == n || !other.running() {
 			continue
 		}
 		n.wg.Go(func() { told <- other.FS().Enter(0, n.boots.all()) == nil })
 	}
-	for know := 1; 2*know <= len(n.all); {
+	for know := 1; 2*know <= len(n.places.all()); {
 		select {
 		case ok := <-told:
 			if ok {
@@ -184,7 +184,7 @@ func (n *Place) tell() error {
 			}
 		case <-ctx.Done():
 			return fmt.Errorf("%d of %d stores could record that it takes part in this start of the cluster, "+
-				"want a majority: start others first", know, len(n.all))
+				"want a majority: start others first", know, len(n.places.all()))
 		}
 	}
 	return nil

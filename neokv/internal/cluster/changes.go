@@ -14,7 +14,7 @@ import (
 // changes splits and merges regions, and moves their replicas.
 type changes struct {
 	*core
-	places  Places
+	places  *placeSet
 	regions *regions
 }
 
@@ -88,7 +88,7 @@ func (x *changes) atLeaders(
 ) error {
 	var last error
 	for {
-		if n := x.places.LeaderOf(id); n != nil {
+		if n := x.places.all().LeaderOf(id); n != nil {
 			if s := n.store.Load(); s != nil {
 				if last = f(ctx, s); !errors.Is(last, store.ErrAgain) {
 					x.regions.all() // they are known from here on, also when these stores are down

@@ -54,7 +54,7 @@ type Cluster struct {
 	pins       pins
 	boots      boots
 	journal    journal
-	places     Places
+	places     placeSet
 	regions    regions
 	leaders    leaders
 	changes    changes
@@ -170,24 +170,24 @@ func open(config Config, hooks *seam.Hooks) (_ *Cluster, err error) {
 	c.network = c.newNetwork()
 	c.initial = meta.Initial(fmt.Sprintf("%x", c.identity), s.Cluster)
 	c.boots, c.journal = boots{core: &c.core}, journal{core: &c.core, boots: &c.boots}
-	c.places = makePlaces(&placeParts{core: &c.core, notices: &c.notices, shared: &c.shared, boots: &c.boots,
-		journal: &c.journal, pins: &c.pins, newServer: c.servers.newServer, newStandIn: c.servers.newStandIn})
-	c.regions = regions{core: &c.core, places: c.places}
-	c.leaders = leaders{core: &c.core, pins: &c.pins, places: c.places, regions: &c.regions}
-	c.changes = changes{core: &c.core, places: c.places, regions: &c.regions}
-	c.power = power{core: &c.core, journal: &c.journal, places: c.places, changing: make(chan struct{}, 1)}
-	c.migrations = migrations{core: &c.core, places: c.places, regions: &c.regions, leaders: &c.leaders,
+	makePlaces(&placeParts{core: &c.core, notices: &c.notices, shared: &c.shared, boots: &c.boots, journal: &c.journal,
+		pins: &c.pins, places: &c.places, newServer: c.servers.newServer, newStandIn: c.servers.newStandIn})
+	c.regions = regions{core: &c.core, places: &c.places}
+	c.leaders = leaders{core: &c.core, pins: &c.pins, places: &c.places, regions: &c.regions}
+	c.changes = changes{core: &c.core, places: &c.places, regions: &c.regions}
+	c.power = power{core: &c.core, journal: &c.journal, places: &c.places, changing: make(chan struct{}, 1)}
+	c.migrations = migrations{core: &c.core, places: &c.places, regions: &c.regions, leaders: &c.leaders,
 		changes: &c.changes, power: &c.power, beginning: make(chan struct{}, 1)}
-	c.backups = backups{core: &c.core, boots: &c.boots, journal: &c.journal, places: c.places, power: &c.power}
-	c.table = proxyTable{places: c.places}
-	c.info = info{core: &c.core, journal: &c.journal, places: c.places, regions: &c.regions}
-	c.servers = servers{core: &c.core, notices: &c.notices, shared: &c.shared, places: c.places, regions: &c.regions,
+	c.backups = backups{core: &c.core, boots: &c.boots, journal: &c.journal, places: &c.places, power: &c.power}
+	c.table = proxyTable{places: &c.places}
+	c.info = info{core: &c.core, journal: &c.journal, places: &c.places, regions: &c.regions}
+	c.servers = servers{core: &c.core, notices: &c.notices, shared: &c.shared, places: &c.places, regions: &c.regions,
 		leaders: &c.leaders, backups: &c.backups, table: &c.table, info: &c.info}
-	c.links = links{core: &c.core, places: c.places}
-	c.refusals = refusals{places: c.places, servers: &c.servers}
-	c.faults = faults{core: &c.core, pins: &c.pins, places: c.places, leaders: &c.leaders, changes: &c.changes,
+	c.links = links{core: &c.core, places: &c.places}
+	c.refusals = refusals{places: &c.places, servers: &c.servers}
+	c.faults = faults{core: &c.core, pins: &c.pins, places: &c.places, leaders: &c.leaders, changes: &c.changes,
 		power: &c.power, migrations: &c.migrations, links: &c.links, refusals: &c.refusals}
-	c.boot = boot{core: &c.core, boots: &c.boots, journal: &c.journal, places: c.places, leaders: &c.leaders,
+	c.boot = boot{core: &c.core, boots: &c.boots, journal: &c.journal, places: &c.places, leaders: &c.leaders,
 		servers: &c.servers}
 	hooks.Cluster = c.Inside()
 	return c, nil
@@ -206,7 +206,7 @@ func (c *Cluster) shutdown() error {
 		l.Close()
 	}
 	c.backups.wait()
-	for _, n := range c.places {
+	for _, n := range c.places.all() {
 		n.release()
 	}
 	c.power.changing <- struct{}{} // a change that is under way ends first; no other one begins
@@ -215,11 +215,11 @@ func (c *Cluster) shutdown() error {
 	if proxy := c.servers.proxy.Load(); proxy != nil {
 		clients.Go(func() { proxy.Close() })
 	}
-	for _, n := range c.places {
+	for _, n := range c.places.all() {
 		clients.Go(n.leave)
 	}
 	clients.Wait()
-	errs := []error{c.places.onAll((*Place).stop)}
+	errs := []error{c.places.all().onAll((*Place).stop)}
 	c.network.Close()
 	c.wg.Wait()
 	errs = append(errs, c.journal.close())
@@ -229,8 +229,8 @@ func (c *Cluster) shutdown() error {
 	return errors.Join(errs...)
 }
 
-// Places returns the places of the stores. They are the same as long as the cluster exists.
-func (c *Cluster) Places() Places { return c.places }
+// Places returns the places of the stores, as of now. The caller does not change them.
+func (c *Cluster) Places() Places { return c.places.all() }
 
 // ProxyAddr returns the address of the proxy port, host:port.
 func (c *Cluster) ProxyAddr() string { return c.servers.proxyAddr }
@@ -241,7 +241,7 @@ func (c *Cluster) Dial(ctx context.Context, addr string) (net.Conn, error) {
 		return c.servers.proxyPipe.Dial(ctx)
 	}
 	var all, second []string
-	for _, n := range c.places {
+	for _, n := range c.places.all() {
 		for _, d := range n.doors {
 			switch {
 			case d.addr == addr:

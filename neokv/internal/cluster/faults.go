@@ -13,7 +13,7 @@ import (
 
 // inject is Cluster.Inject.
 func (x *faults) inject(ctx context.Context, f fault.Fault) (outcome string, err error) {
-	if err := f.Check(len(x.places)); err != nil {
+	if err := f.Check(len(x.places.all())); err != nil {
 		return "", err
 	}
 	x.event(eventFault, "%s: begins", f)
@@ -30,7 +30,7 @@ func (x *faults) inject(ctx context.Context, f fault.Fault) (outcome string, err
 type faults struct {
 	*core
 	pins       *pins
-	places     Places
+	places     *placeSet
 	leaders    *leaders
 	changes    *changes
 	power      *power
@@ -78,14 +78,14 @@ func (x *faults) inTurn(
 	do func(context.Context, Places, fault.Fault) error,
 ) func(context.Context, fault.Fault) (string, error) {
 	return func(ctx context.Context, f fault.Fault) (string, error) {
-		return "", x.power.change(ctx, func() error { return do(ctx, x.places.of(f.Stores), f) })
+		return "", x.power.change(ctx, func() error { return do(ctx, x.places.all().of(f.Stores), f) })
 	}
 }
 
 // onEach returns what does to each store of a fault what the fault says.
 func (x *faults) onEach(do func(*Place, fault.Fault)) func(context.Context, fault.Fault) (string, error) {
 	return func(_ context.Context, f fault.Fault) (string, error) {
-		for _, n := range x.places.of(f.Stores) {
+		for _, n := range x.places.all().of(f.Stores) {
 			do(n, f)
 		}
 		return "", nil
@@ -95,7 +95,7 @@ func (x *faults) onEach(do func(*Place, fault.Fault)) func(context.Context, faul
 // ofEach returns what lists the faults of each store. get returns that of one, without its number; the caller holds mu.
 func (x *faults) ofEach(get func(*Place) fault.Fault) func() []fault.Fault {
 	return func() (all []fault.Fault) {
-		for _, n := range x.places {
+		for _, n := range x.places.all() {
 			n.mu.Lock()
 			f := get(n)
 			n.mu.Unlock()
@@ -149,7 +149,7 @@ func (x *faults) heal(ctx context.Context, f fault.Fault) (string, error) {
 		}
 	}
 	if err := x.power.change(ctx, func() error {
-		return x.power.startStores(ctx, slices.DeleteFunc(x.places.of(nil), (*Place).running), f)
+		return x.power.startStores(ctx, slices.DeleteFunc(x.places.all().of(nil), (*Place).running), f)
 	}); err != nil {
 		return "", err
 	}

@@ -109,9 +109,9 @@ func TestUnsyncedMarkerSurvivesAFailure(t *testing.T) {
 		s.Engine.WALSync = "none"
 		c := start(t, Config{Dir: dir, Settings: s})
 		if stops {
-			c.places[1].hangUp() // so stop begins
+			c.places.all()[1].hangUp() // so stop begins
 		}
-		c.places[1].fs.Fence(errors.New("planted"))
+		c.places.all()[1].fs.Fence(errors.New("planted"))
 		if !stops {
 			select {
 			case <-c.Failed():

@@ -117,17 +117,18 @@ func (a *backups) snapshot(ctx context.Context) (image *Image, err error) {
 		return nil, errors.New("snapshot: the stores share a journal")
 	}
 	err = a.power.change(ctx, func() error {
-		errs := make([]error, len(a.places))
+		all := a.places.all()
+		errs := make([]error, len(all))
 		var wg sync.WaitGroup
-		for i, n := range a.places {
+		for i, n := range all {
 			if s := n.store.Load(); s != nil && n.diskIsGood() {
 				wg.Go(func() { errs[i] = s.Flush(ctx, false) })
 			}
 		}
 		wg.Wait()
 		image = &Image{cluster: a.identity, copy: a.copy, settings: a.settings, advanced: time.Duration(a.advanced.Load())}
-		disks := make([]*disk.FS, len(a.places))
-		for i, n := range a.places {
+		disks := make([]*disk.FS, len(all))
+		for i, n := range all {
 			disks[i], image.dirs = n.FS(), append(image.dirs, n.dir)
 		}
 		image.disks = disk.Freeze(disks)

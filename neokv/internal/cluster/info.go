@@ -19,7 +19,7 @@ import (
 type info struct {
 	*core
 	journal *journal
-	places  Places
+	places  *placeSet
 	regions *regions
 }
 
@@ -30,7 +30,7 @@ func (x *info) impaired() (all []string) {
 			all = append(all, aloneText(err))
 		}
 	}
-	for _, n := range x.places {
+	for _, n := range x.places.all() {
 		if s := n.store.Load(); s != nil && s.Failed() == nil {
 			if ids := s.Replicas().Leaseless(); len(ids) > 0 {
 				all = append(all, fmt.Sprintf("store %d has no lease in %d of the regions that it leads, the first is "+
@@ -218,7 +218,7 @@ func (x *info) ofStore(n *Place, s *store.Store) []server.Section {
 // all returns the section as the proxy port shows it. The counts of a store that has stopped stay in the sums.
 func (x *info) all() []server.Section {
 	sum := make([]int64, len(counters.All))
-	for _, n := range x.places {
+	for _, n := range x.places.all() {
 		for i, v := range n.counted() {
 			sum[i] += v
 		}
@@ -245,7 +245,7 @@ func (a asked) section(counted []int64) []server.Section {
 	for i, l := range counters.All {
 		switch {
 		case l.Name == storeNState && a.store == nil:
-			for _, n := range a.i.places {
+			for _, n := range a.i.places.all() {
 				n.mu.Lock()
 				s := state(n.failure, n.down)
 				n.mu.Unlock()

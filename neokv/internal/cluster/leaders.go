@@ -15,7 +15,7 @@ import (
 type leaders struct {
 	*core
 	pins    *pins
-	places  Places
+	places  *placeSet
 	regions *regions
 }
 
@@ -57,7 +57,7 @@ func (l *leaders) lead(ctx context.Context, id topology.RegionID, to topology.St
 	var first *Place
 	var refusal error // why Raft has not taken the last request, nil if it has
 	for {
-		from := l.places.LeaderOf(id)
+		from := l.places.all().LeaderOf(id)
 		if first == nil {
 			first = from
 		}
@@ -73,7 +73,7 @@ func (l *leaders) lead(ctx context.Context, id topology.RegionID, to topology.St
 				refusal = s.Transfer(id, next)
 			}
 		}
-		for end := time.Now().Add(transferAgain); time.Now().Before(end) && l.places.LeaderOf(id) == from; {
+		for end := time.Now().Add(transferAgain); time.Now().Before(end) && l.places.all().LeaderOf(id) == from; {
 			if err := l.moment(ctx); err != nil && ctx.Err() != nil && refusal != nil {
 				return 0, fmt.Errorf("%w: %w", err, refusal)
 			} else if err != nil {
@@ -88,8 +88,8 @@ func (l *leaders) lead(ctx context.Context, id topology.RegionID, to topology.St
 func (l *leaders) successor(id topology.RegionID, from *Place, to topology.StoreID) (topology.StoreID, error) {
 	if to == 0 {
 		most := uint64(0)
-		for _, n := range l.places {
-			if r := l.places.Replica(n.id, id); n != from && n.running() && r != nil && (to == 0 || r.Applied() > most) {
+		for _, n := range l.places.all() {
+			if r := l.places.all().Replica(n.id, id); n != from && n.running() && r != nil && (to == 0 || r.Applied() > most) {
 				to, most = n.id, r.Applied()
 			}
 		}
@@ -98,10 +98,10 @@ func (l *leaders) successor(id topology.RegionID, from *Place, to topology.Store
 		}
 		return to, nil
 	}
-	if !l.places[to-1].running() {
+	if !l.places.all().At(to).running() {
 		return 0, fmt.Errorf("store %d does not run", to)
 	}
-	if r := l.places.Replica(from.id, id); r != nil { // nil if the leader has just stopped
+	if r := l.places.all().Replica(from.id, id); r != nil { // nil if the leader has just stopped
 		desc, _ := r.Region()
 		if _, ok := desc.PeerOn(to); !ok {
 			return 0, fmt.Errorf("region %d has no replica on store %d", id, to)
@@ -114,12 +114,12 @@ func (l *leaders) successor(id topology.RegionID, from *Place, to topology.Store
 // asks the region's leader, a store that leads several, to hand it over.
 func (l *leaders) balance() {
 	leads := make(map[topology.StoreID]int)
-	for _, n := range l.places {
+	for _, n := range l.places.all() {
 		if s := n.store.Load(); s != nil {
 			leads[n.id] = len(s.Replicas().Leads())
 		}
 	}
-	for _, n := range l.places {
+	for _, n := range l.places.all() {
 		s := n.store.Load()
 		if s == nil || s.Table() == nil {
 			continue

@@ -12,7 +12,7 @@ import (
 // links makes the links between stores bad, and good again. What is wrong with each the network knows.
 type links struct {
 	*core
-	places Places
+	places *placeSet
 
 	mu     sync.Mutex
 	matrix string // whose delays the network has, "" for none
@@ -20,15 +20,15 @@ type links struct {
 
 // set sets what is wrong with the links of a fault.
 func (l *links) set(_ context.Context, f fault.Fault) (string, error) {
-	if len(l.places) < 2 {
+	if len(l.places.all()) < 2 {
 		return "", errors.New("the cluster has one store, so no links")
 	}
 	state := f.Link
 	if f.Verb != fault.Link {
 		state = fault.Net{Cut: f.Verb == fault.Partition}
 	}
-	for _, a := range l.places.of(f.Stores) {
-		for _, b := range l.places.of(f.Others) {
+	for _, a := range l.places.all().of(f.Stores) {
+		for _, b := range l.places.all().of(f.Others) {
 			if a == b || f.Others == nil && f.Stores != nil && slices.Contains(f.Stores, int(b.id)) {
 				continue
 			}
@@ -44,8 +44,8 @@ func (l *links) set(_ context.Context, f fault.Fault) (string, error) {
 // bad returns the faults of links that are cut, or those of all others. Two directions that are alike are one
 // fault.
 func (l *links) bad(v fault.Verb) (all []fault.Fault) {
-	for _, a := range l.places {
-		for _, b := range l.places {
+	for _, a := range l.places.all() {
+		for _, b := range l.places.all() {
 			there, back := l.network.Link(a.id, b.id), l.network.Link(b.id, a.id)
 			f := fault.Fault{Verb: fault.Link, Stores: []int{int(a.id)}, Others: []int{int(b.id)}, Link: there,
 				OneWay: there != back}
@@ -64,8 +64,8 @@ func (l *links) bad(v fault.Verb) (all []fault.Fault) {
 func (l *links) setMatrix(_ context.Context, f fault.Fault) (string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, a := range l.places {
-		for _, b := range l.places {
+	for _, a := range l.places.all() {
+		for _, b := range l.places.all() {
 			delay, err := fault.MatrixDelay(f.Matrix, int(a.id), int(b.id))
 			if err != nil {
 				return "", err

@@ -32,7 +32,7 @@ import (
 // migrations carries out migrations of slots.
 type migrations struct {
 	*core
-	places  Places
+	places  *placeSet
 	regions *regions
 	leaders *leaders
 	changes *changes
@@ -47,7 +47,7 @@ const learnTime = 5 * time.Second
 // windows returns the windows of the newest map that a store knows, by slots. known says that one knows a map.
 func (g *migrations) windows() (all []route.Window, known bool) {
 	newest := uint64(0)
-	for s := range g.places.Running() {
+	for s := range g.places.all().Running() {
 		if t := s.Table(); t != nil && t.Version > newest {
 			newest, all = t.Version, t.Windows
 		}
@@ -110,7 +110,7 @@ func (g *migrations) mayMigrate(w *route.Window) error {
 		if !r.Slots.Overlaps(w.Slots) {
 			continue
 		}
-		switch leader := g.places.LeaderOf(r.ID); {
+		switch leader := g.places.all().LeaderOf(r.ID); {
 		case leader == nil:
 			return fmt.Errorf("no store leads region %d, which has the slots %s", r.ID, r.Slots)
 		case leader.id != w.From:
@@ -126,7 +126,7 @@ func (g *migrations) mayMigrate(w *route.Window) error {
 				"want one of stores %s", w.To, r.ID, r.Slots, regionList(on))
 		}
 	}
-	if !g.places[w.To-1].running() {
+	if !g.places.all().At(w.To).running() {
 		return fmt.Errorf("store %d does not run", w.To)
 	}
 	return nil
@@ -150,7 +150,7 @@ func (g *migrations) carve(
 				if _, err := g.leaders.lead(ctx, r.ID, by); err != nil {
 					return nil, fmt.Errorf("store %d does not lead region %d: %w", by, r.ID, err)
 				}
-				x := g.places.Replica(by, r.ID)
+				x := g.places.all().Replica(by, r.ID)
 				if x == nil {
 					return nil, fmt.Errorf("store %d does not run", by)
 				}
@@ -188,7 +188,7 @@ func (g *migrations) carve(
 // changeWindow has a store that runs change a window of the map.
 func (g *migrations) changeWindow(ctx context.Context, x meta.WindowChange) (id uint64, err error) {
 	err = errNoStore
-	for s := range g.places.Running() {
+	for s := range g.places.all().Running() {
 		if id, err = s.ChangeWindow(ctx, x); err == nil || ctx.Err() != nil {
 			break
 		}
@@ -217,7 +217,7 @@ func (g *migrations) awaitShown(ctx context.Context, w *route.Window, stores ...
 	for {
 		shown := true
 		for _, id := range stores {
-			s := g.places[id-1].store.Load()
+			s := g.places.all().At(id).store.Load()
 			if s == nil || s.Table() == nil {
 				return fmt.Errorf("store %d does not run", id)
 			}
@@ -266,7 +266,7 @@ func (g *migrations) seeThrough(w route.Window) {
 		w.Length())
 	err := g.waitMigration(ctx, &w)
 	for i := 0; i < len(w.Regions) && err == nil; i++ {
-		if leader := g.places.LeaderOf(w.Regions[i].ID); leader == nil || leader.id != w.From {
+		if leader := g.places.all().LeaderOf(w.Regions[i].ID); leader == nil || leader.id != w.From {
 			err = fmt.Errorf("store %d does not lead region %d any more", w.From, w.Regions[i].ID)
 		} else {
 			_, err = g.leaders.transfer(ctx, fault.Fault{Verb: fault.Transfer, Region: int(w.Regions[i].ID), To: int(w.To)})
@@ -288,7 +288,7 @@ func (g *migrations) waitMigration(ctx context.Context, w *route.Window) error {
 	for {
 		open, known := g.windows()
 		if known && !slices.ContainsFunc(open, func(x route.Window) bool { return x.ID == w.ID }) {
-			for s := range g.places.Running() {
+			for s := range g.places.all().Running() {
 				if t := s.Table(); t != nil && t.Over(w) > 0 {
 					return fmt.Errorf("store %d has lost the lead of some of the slots, or they lie in other regions", w.From)
 				}

@@ -72,7 +72,7 @@ type portToOpen struct {
 // this cluster. The error is a PortsTaken where ports are taken.
 func (v *servers) listenAll() (proxy net.Listener, err error) {
 	var all []portToOpen
-	for _, n := range v.places {
+	for _, n := range v.places.all() {
 		for _, d := range n.doors {
 			who := fmt.Sprint("store ", n.id)
 			if d.replica {
@@ -105,7 +105,7 @@ func (v *servers) listenAll() (proxy net.Listener, err error) {
 // placeOf returns how far the port of a store's address lies behind that of store 1.
 func (v *servers) placeOf(id topology.StoreID, replica bool) int {
 	if replica {
-		return len(v.places) + int(id) - 1
+		return len(v.places.all()) + int(id) - 1
 	}
 	return int(id) - 1
 }
@@ -113,7 +113,7 @@ func (v *servers) placeOf(id topology.StoreID, replica bool) int {
 // announced tells what clients are told of the stores. The error is that one cannot be told.
 func (v *servers) announced() error {
 	ports := make([]int, v.settings.Addresses())
-	for _, n := range v.places {
+	for _, n := range v.places.all() {
 		for _, d := range n.doors {
 			ports[v.placeOf(n.id, d.replica)] = d.ln.Addr().(*net.TCPAddr).Port
 		}

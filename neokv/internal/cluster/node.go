@@ -54,7 +54,7 @@ type placeParts struct {
 	boots   *boots
 	journal *journal
 	pins    *pins
-	all     Places
+	places  *placeSet
 
 	newServer  func(*Place, *store.Store) *server.Server
 	newStandIn func(*Place) *server.Server
@@ -69,27 +69,34 @@ type door struct {
 }
 
 // makePlaces makes a place for each store.
-func makePlaces(x *placeParts) Places {
+func makePlaces(x *placeParts) {
 	var disks []*disk.FS
 	if x.config.From != nil {
 		disks = disk.Freeze(x.config.From.disks)
 	}
+	var all Places
 	for i := range x.settings.Cluster.Stores {
-		n := &Place{placeParts: x, id: topology.StoreID(i + 1), down: true, doors: []*door{{}}}
-		if x.settings.Addresses() > x.settings.Cluster.Stores {
-			n.doors = append(n.doors, &door{replica: true})
-		}
-		switch {
-		case x.folder != nil:
-			n.dir, n.walDir, n.fs = x.folder.store(n.id), x.folder.wal(n.id), disk.OS()
-		case disks != nil:
+		n := x.newPlace(topology.StoreID(i + 1))
+		if disks != nil {
 			n.dir, n.fs = x.config.From.dirs[i], disks[i]
-		default:
-			n.dir, n.fs = "/"+n.id.RaftAddress(), disk.Mem()
 		}
-		x.all = append(x.all, n)
+		all = append(all, n)
 	}
-	return x.all
+	x.places.set(all)
+}
+
+// newPlace makes the place of a store, which has no addresses yet.
+func (x *placeParts) newPlace(id topology.StoreID) *Place {
+	n := &Place{placeParts: x, id: id, down: true, doors: []*door{{}}}
+	if x.settings.Addresses() > x.settings.Cluster.Stores {
+		n.doors = append(n.doors, &door{replica: true})
+	}
+	if x.folder != nil {
+		n.dir, n.walDir, n.fs = x.folder.store(id), x.folder.wal(id), disk.OS()
+	} else {
+		n.dir, n.fs = "/"+id.RaftAddress(), disk.Mem()
+	}
+	return n
 }
 
 // At is where the store's files are.
@@ -202,7 +209,7 @@ func (n *Place) open(booting bool) (*store.Store, error) {
 		ID: n.id, FS: fs, Dir: n.dir, WALDir: n.walDir, Network: n.network, Settings: n.settings, Host: host,
 		Port: ports[0], ReplicaPort: ports[1], Cluster: n.identity, Initial: n.initial, Booting: booting, Rand: random,
 		Seed:  n.config.Seed,
-		Known: n.boots.last(n.id) > 0, Admit: func() error { return n.enter(booting) }, Absent: n.all.absent,
+		Known: n.boots.last(n.id) > 0, Admit: func() error { return n.enter(booting) }, Absent: n.places.all().absent,
 		ClockAhead: n.clockAhead, Mistakes: n.hooks.Mistakes.Store, Hooks: n.hooks.Region, Pinned: n.pins.has,
 		Listener:    &n.shared.hub,
 		OnFail:      func(err error) { n.fail(fs, err) },

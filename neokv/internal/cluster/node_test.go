@@ -17,7 +17,7 @@ import (
 func TestStopTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := start(t, Config{Stores: 1, InMemory: true, NoSockets: true})
-		n := c.places[0]
+		n := c.places.all()[0]
 		goOn, first := make(chan struct{}), make(chan error)
 		n.FS().Hook(disk.BeforeSync, func(int64) { <-goOn })
 		go func() { first <- n.stop() }()
@@ -57,7 +57,7 @@ func TestStartAfterFailure(t *testing.T) {
 				t.Error(err)
 			}
 		}})
-		n = c.places[0]
+		n = c.places.all()[0]
 		n.fail(n.FS(), errors.New("broken"))
 		synctest.Wait()
 		if got, _ := n.State(); got != stateOK || n.store.Load() == nil {
@@ -69,7 +69,7 @@ func TestStartAfterFailure(t *testing.T) {
 // TestFailureAfterInstall has a store fail as soon as install has put it into its place. It is closed.
 func TestFailureAfterInstall(t *testing.T) {
 	c := start(t, Config{Stores: 1, InMemory: true, NoSockets: true})
-	n := c.places[0]
+	n := c.places.all()[0]
 	if err := n.stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -100,11 +100,11 @@ func TestFailureBeforeInstall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.boots.survey(c.places)
+	c.boots.survey(c.places.all())
 	if _, err := c.servers.listenAll(); err != nil {
 		t.Fatal(err)
 	}
-	n := c.places[0]
+	n := c.places.all()[0]
 	s, err := n.open(true)
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 // TestParts: a part of a cluster knows only the parts that stand above it in Cluster, no part knows the cluster, and
 // the cluster has few methods.
 func TestParts(t *testing.T) {
-	cluster, places := reflect.TypeFor[Cluster](), reflect.TypeFor[Places]()
+	cluster, places := reflect.TypeFor[Cluster](), reflect.TypeFor[placeSet]()
 	at := map[reflect.Type]int{cluster: cluster.NumField()}
 	for i := range cluster.NumField() {
 		if part := cluster.Field(i).Type; part.PkgPath() == cluster.PkgPath() {

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/region"
@@ -13,8 +14,35 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// Places are the places of all stores, or of some, by store number.
+// placeSet has the places of the cluster's stores. It replaces its slice whole, so that readers take no lock and each sees
+// the stores of one moment. Whoever replaces it has the turn of power.
+type placeSet struct{ now atomic.Pointer[Places] }
+
+// all returns the places of this moment.
+func (x *placeSet) all() Places {
+	if now := x.now.Load(); now != nil {
+		return *now
+	}
+	return nil
+}
+
+func (x *placeSet) set(p Places) { x.now.Store(&p) }
+
+// Places are the places of all stores, or of some, by store number. Numbers of stores that were removed are missing.
 type Places []*Place
+
+// At returns the place of a store, nil if there is none.
+func (p Places) At(id topology.StoreID) *Place {
+	if i := int(id) - 1; i >= 0 && i < len(p) && p[i].id == id {
+		return p[i]
+	}
+	for _, n := range p {
+		if n.id == id {
+			return n
+		}
+	}
+	return nil
+}
 
 // of returns the places of some stores, nil for all of them.
 func (p Places) of(stores []int) (out Places) {
@@ -28,8 +56,8 @@ func (p Places) of(stores []int) (out Places) {
 
 // Replica returns the replica of a region on a store, nil if there is none.
 func (p Places) Replica(id topology.StoreID, r topology.RegionID) *region.Replica {
-	if i := int(id) - 1; i >= 0 && i < len(p) {
-		if s := p[i].store.Load(); s != nil {
+	if n := p.At(id); n != nil {
+		if s := n.store.Load(); s != nil {
 			return s.Replica(r)
 		}
 	}
@@ -65,7 +93,10 @@ func (p Places) LeaderOf(id topology.RegionID) (leader *Place) {
 }
 
 // absent reports whether a store has not taken part in this boot yet.
-func (p Places) absent(id topology.StoreID) bool { return !p[id-1].entered.Load() }
+func (p Places) absent(id topology.StoreID) bool {
+	n := p.At(id)
+	return n == nil || !n.entered.Load()
+}
 
 // allRun returns an error that names the stores which do not run.
 func (p Places) allRun() error {

@@ -25,7 +25,7 @@ type servers struct {
 	*core
 	notices *notices
 	shared  *shared
-	places  Places
+	places  *placeSet
 	regions *regions
 	leaders *leaders
 	backups *backups
@@ -67,7 +67,7 @@ func (p *storePort) Replica(id topology.StoreID, r topology.RegionID) *region.Re
 	if id == p.n.id {
 		return p.Store.Replica(r)
 	}
-	return p.v.places.Replica(id, r)
+	return p.v.places.all().Replica(id, r)
 }
 
 func (p *storePort) Info() []server.Section { return p.v.info.ofStore(p.n, p.Store) }
@@ -96,7 +96,7 @@ func (p *storePort) TakeOver(ctx context.Context) error {
 		if _, here := r.PeerOn(p.n.id); !here {
 			continue
 		}
-		if p.v.places.LeaderOf(r.ID) == p.n {
+		if p.v.places.all().LeaderOf(r.ID) == p.n {
 			led++
 		}
 		moves = append(moves, fault.Fault{Verb: fault.Transfer, Region: int(r.ID), To: int(p.n.id)})
@@ -127,7 +127,7 @@ func (p *storePort) Publish(from *server.Server, shard bool, channel, payload []
 // set, and to those of no store, the proxy's and the stand-ins'.
 func (v *servers) passOn(from *server.Server, stores, shard bool, channel, payload []byte) {
 	to := []*server.Server{v.proxy.Load()}
-	for _, n := range v.places {
+	for _, n := range v.places.all() {
 		n.mu.Lock()
 		if n.standIn != nil {
 			to = append(to, n.standIn)
@@ -153,7 +153,7 @@ func (p *proxyPort) Table() *route.Table { return p.v.table.get() }
 func (p *proxyPort) Changed() <-chan struct{} { return nil }
 
 func (p *proxyPort) Replica(id topology.StoreID, r topology.RegionID) *region.Replica {
-	return p.v.places.Replica(id, r)
+	return p.v.places.all().Replica(id, r)
 }
 
 // Outdated is not asked: the proxy port redirects nobody, and a stand-in is no store to which another one sends
@@ -180,7 +180,7 @@ func (p *proxyPort) Scripts() *lua.Scripts { return &p.v.scripts }
 // LoadScript loads a script at the proxy port and at all stores that run.
 func (p *proxyPort) LoadScript(x *lua.Script, stay bool) {
 	p.v.scripts.Add(x, stay)
-	for s := range p.v.places.Running() {
+	for s := range p.v.places.all().Running() {
 		s.Scripts().Add(x, stay)
 	}
 }
@@ -192,14 +192,14 @@ func (p *proxyPort) LogScript(level int, text string) {
 // FlushScripts forgets the scripts of the proxy port and of all stores that run.
 func (p *proxyPort) FlushScripts() {
 	p.v.scripts.Flush()
-	for s := range p.v.places.Running() {
+	for s := range p.v.places.all().Running() {
 		s.Scripts().Flush()
 	}
 }
 
 // FindScript looks for a script at the stores that run.
 func (p *proxyPort) FindScript(sha string) *lua.Script {
-	for s := range p.v.places.Running() {
+	for s := range p.v.places.all().Running() {
 		if x := s.Scripts().Get(sha); x != nil {
 			p.v.scripts.Add(x, false)
 			return x

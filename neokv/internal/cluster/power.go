@@ -24,7 +24,7 @@ import (
 type power struct {
 	*core
 	journal *journal
-	places  Places
+	places  *placeSet
 
 	changing chan struct{} // has one place: for the change that is under way
 }
@@ -75,7 +75,7 @@ func (n *Place) ended(why fault.Verb) {
 
 // killStores cuts the power of stores, at once or as f.Kill.Sync says.
 func (p *power) killStores(ctx context.Context, which Places, f fault.Fault) error {
-	if len(which) < len(p.places) {
+	if len(which) < len(p.places.all()) {
 		if err := which.allRun(); err != nil {
 			return err
 		}
@@ -100,7 +100,7 @@ func (p *power) killAtSync(ctx context.Context, which Places, at fault.Power, me
 	for _, n := range which {
 		disks = append(disks, n.FS())
 	}
-	if p.journal.fs != nil && len(which) == len(p.places) {
+	if p.journal.fs != nil && len(which) == len(p.places.all()) {
 		disks = append(disks, p.journal.fs)
 	}
 	left := make(chan wreckage, 1)
@@ -160,7 +160,7 @@ func (p *power) cutPower(which Places, keep fault.Portion, random *rand.Rand, in
 		left.disks = append(left.disks, n.fs)
 		n.mu.Unlock()
 	}
-	if len(which) == len(p.places) && p.journal.fs != nil {
+	if len(which) == len(p.places.all()) && p.journal.fs != nil {
 		left.journal, left.disks = disk.CrashTogether(percent, random, p.journal.fs, left.disks...)
 		return left
 	}
@@ -212,7 +212,7 @@ func (p *power) startStores(ctx context.Context, which Places, f fault.Fault) er
 
 // openStores opens stores that do not run, and the journal first if the process was killed.
 func (p *power) openStores(which Places) error {
-	if err := p.journal.revive(p.places); err != nil {
+	if err := p.journal.revive(p.places.all()); err != nil {
 		return err
 	}
 	return which.onAll(func(n *Place) error {

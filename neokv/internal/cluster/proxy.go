@@ -33,7 +33,7 @@ func (v *servers) startProxy(ln net.Listener) {
 
 // replicated asks the store that leads a region how many others have applied an entry. It is 0 if none leads.
 func (v *servers) replicated(ctx context.Context, r topology.RegionID, index uint64) int {
-	if n := v.places.LeaderOf(r); n != nil {
+	if n := v.places.all().LeaderOf(r); n != nil {
 		if s := n.store.Load(); s != nil {
 			return s.Replicated(ctx, r, index)
 		}
@@ -45,7 +45,7 @@ func (v *servers) replicated(ctx context.Context, r topology.RegionID, index uin
 // error is region.ErrNone only if no store that runs knows the region.
 func (v *servers) compare(ctx context.Context, r topology.RegionID) (region.Comparison, error) {
 	failure := errNoStore
-	for s := range v.places.Running() {
+	for s := range v.places.all().Running() {
 		got, err := s.Compare(ctx, r)
 		if err == nil {
 			return got, nil
@@ -59,7 +59,7 @@ func (v *servers) compare(ctx context.Context, r topology.RegionID) (region.Comp
 
 // setActiveExpire switches the background deletion of expired keys on or off, on every store that runs.
 func (v *servers) setActiveExpire(on bool) {
-	for _, n := range v.places {
+	for _, n := range v.places.all() {
 		if s := n.store.Load(); s != nil {
 			s.SetActiveExpire(on)
 		}
@@ -69,7 +69,7 @@ func (v *servers) setActiveExpire(on bool) {
 // settle settles all stores that run: first every replica applies what its leader has, then each store writes its
 // memtables and ends its compactions.
 func (v *servers) settle(ctx context.Context) error {
-	running := slices.Collect(v.places.Running())
+	running := slices.Collect(v.places.all().Running())
 	for _, step := range []func(*store.Store, context.Context) error{
 		(*store.Store).AwaitReplicas, func(s *store.Store, ctx context.Context) error { return s.Flush(ctx, true) },
 	} {

@@ -13,7 +13,7 @@ import (
 
 // refusals lets stores and the proxy port refuse commands. What each store refuses its place knows.
 type refusals struct {
-	places  Places
+	places  *placeSet
 	servers *servers
 
 	mu         sync.Mutex
@@ -26,7 +26,7 @@ func (x *refusals) refuse(_ context.Context, f fault.Fault) (string, error) {
 	if !server.HasCommand(f.Refuse.Command) {
 		return "", fmt.Errorf("there is no command %s", f.Refuse.Command)
 	}
-	for _, n := range x.places.of(f.Stores) {
+	for _, n := range x.places.all().of(f.Stores) {
 		n.mu.Lock()
 		n.faults.refused = withRefusal(n.faults.refused, f.Refuse)
 		if n.server != nil {
@@ -63,7 +63,7 @@ func (x *refusals) now() (all []fault.Fault) {
 	for _, r := range everywhere {
 		all = append(all, fault.Fault{Verb: fault.Fail, Refuse: r})
 	}
-	for _, n := range x.places {
+	for _, n := range x.places.all() {
 		n.mu.Lock()
 		for _, r := range n.faults.refused {
 			if !slices.Contains(everywhere, r) {

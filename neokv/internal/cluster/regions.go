@@ -15,7 +15,7 @@ import (
 // regions are the regions by all that the stores know.
 type regions struct {
 	*core
-	places Places
+	places *placeSet
 
 	mu   sync.Mutex
 	last []topology.Region // those that all returned last
@@ -34,7 +34,7 @@ func (x *regions) all() []topology.Region {
 		}
 	}
 	known := 0
-	for _, n := range x.places {
+	for _, n := range x.places.all() {
 		if s := n.store.Load(); s != nil {
 			if t := s.Table(); t != nil {
 				known++
@@ -44,7 +44,7 @@ func (x *regions) all() []topology.Region {
 			}
 		}
 	}
-	if known < len(x.places) {
+	if known < len(x.places.all()) {
 		for _, r := range x.last {
 			learn(route.LedRegion{Region: r})
 		}

@@ -59,7 +59,9 @@ func ReadRemains(fsys *disk.FS, dir string) (*Remains, error) {
 	c := &core{folder: f, settings: settings.Default(), identity: f.cluster, copy: f.copy}
 	x.Shape, c.settings.Cluster = f.shape, f.shape
 	b := &boots{core: c}
-	x.Places = makePlaces(&placeParts{core: c, boots: b})
+	places := new(placeSet)
+	makePlaces(&placeParts{core: c, boots: b, places: places})
+	x.Places = places.all()
 	for _, n := range x.Places {
 		n.fs = fsys
 	}

@@ -38,7 +38,7 @@ type backups struct {
 	*core
 	boots   *boots
 	journal *journal
-	places  Places
+	places  *placeSet
 	power   *power
 
 	mu   sync.Mutex
@@ -137,7 +137,7 @@ func (a *backups) save() (wait func(context.Context) error, err error) {
 	case a.folder.temporary:
 		return nil, errors.New("the data folder is temporary" + instead)
 	}
-	for s := range a.places.Running() {
+	for s := range a.places.all().Running() {
 		if why := s.Full(); why != "" {
 			return nil, fmt.Errorf("store %d: %s", s.ID(), why)
 		}
@@ -188,7 +188,7 @@ func (f *folder) dropBackups() error {
 
 // writes is how many writing commands the stores have proposed since Start.
 func (a *backups) writes() (n int64) {
-	for _, p := range a.places {
+	for _, p := range a.places.all() {
 		p.countMu.Lock()
 		if p.past != nil {
 			n += p.past[proposedCommands]

@@ -18,9 +18,9 @@ import (
 type inside struct{ c *Cluster }
 
 func (i inside) Nodes() []seam.StorePlace {
-	out := make([]seam.StorePlace, len(i.c.places))
-	for n, node := range i.c.places {
-		out[n] = node
+	var out []seam.StorePlace
+	for _, n := range i.c.places.all() {
+		out = append(out, n)
 	}
 	return out
 }

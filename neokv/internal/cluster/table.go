@@ -10,14 +10,15 @@ import (
 
 // proxyTable is the slot table of the proxy port, which the proxy makes of the tables of all stores.
 type proxyTable struct {
-	places Places
+	places *placeSet
 	now    atomic.Pointer[proxied]
 }
 
 // proxied is a slot table, and the stores' tables that it was made of.
 type proxied struct {
-	from  []*route.Table
-	table *route.Table
+	places Places
+	from   []*route.Table
+	table  *route.Table
 }
 
 // get returns the proxy's slot table. It joins what each store says of itself: the leader of a region is the
@@ -26,8 +27,9 @@ type proxied struct {
 // when a store has published one or has ended.
 func (x *proxyTable) get() *route.Table {
 	old := x.now.Load()
-	fresh := old != nil
-	for i, n := range x.places {
+	all := x.places.all()
+	fresh := old != nil && slices.Equal(old.places, all)
+	for i, n := range all {
 		var t *route.Table
 		if s := n.store.Load(); s != nil && s.Failed() == nil {
 			t = s.Table()
@@ -39,11 +41,11 @@ func (x *proxyTable) get() *route.Table {
 	if fresh {
 		return old.table
 	}
-	next := &proxied{from: make([]*route.Table, len(x.places))}
+	next := &proxied{from: make([]*route.Table, len(all)), places: all}
 	var best *route.Table
 	leaders := make(map[topology.RegionID]route.LedRegion)
 	newest := make(map[topology.RegionID]route.LedRegion)
-	for i, n := range x.places {
+	for i, n := range all {
 		s := n.store.Load()
 		if s == nil || s.Failed() != nil {
 			continue
@@ -78,7 +80,8 @@ func (x *proxyTable) get() *route.Table {
 	}
 	stores := slices.Clone(best.Stores)
 	for i := range stores { // a store that is down is so at once, though the others wait for its heartbeats
-		stores[i].Alive = stores[i].Alive && next.from[stores[i].ID-1] != nil
+		at := slices.IndexFunc(all, func(n *Place) bool { return n.id == stores[i].ID })
+		stores[i].Alive = stores[i].Alive && at >= 0 && next.from[at] != nil
 	}
 	next.table = route.NewTable(epoch, stores, regions)
 	x.now.Store(next)

@@ -70,7 +70,7 @@ type Mistakes struct {
 // Inside is the inside of a running cluster. Inside and StorePlace are interfaces because package cluster, which has
 // the types, stands above this one.
 type Inside interface {
-	// Nodes returns the places of the stores, by store number. They are the same as long as the cluster exists.
+	// Nodes returns the places of the stores, by store number, as of now.
 	Nodes() []StorePlace
 	// Network carries the messages between stores; a test holds some of them there.
 	Network() *transport.Network
