@@ -25,5 +25,19 @@ func (c *Cluster) Inject(ctx context.Context, f fault.Fault) (outcome string, er
 // is none: Status says why it has.
 func (c *Cluster) Faults() (all []fault.Fault) { return c.in.Faults() }
 
+// AddStore adds a new store to the cluster: it has a port, a folder and a Pebble of its own, and no replicas until some
+// are moved there. Its number, which AddStore returns, is never given again. AddStore returns when all other stores know
+// of it. Inject of the fault "add" does the same.
+func (c *Cluster) AddStore(ctx context.Context) (store int, err error) {
+	if ctx == nil {
+		return 0, ErrNilContext
+	}
+	id, err := c.in.AddStore(ctx)
+	return int(id), err
+}
+
+// ErrNoStore is in the error of a fault that names a store which the cluster does not have.
+var ErrNoStore error = cluster.ErrNoStore
+
 // ErrNoRegion is in the error of a fault that names a region which the cluster does not have.
 var ErrNoRegion error = cluster.ErrNoRegion

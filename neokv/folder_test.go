@@ -115,7 +115,7 @@ func TestRefusedWithoutSync(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
-	startRefused(t, Config{Stores: 2, Dir: dir, Settings: unsynced}, "was made with 1 stores, asked for 2")
+	startRefused(t, Config{Regions: 2, Dir: dir, Settings: unsynced}, "was made with 1 regions, asked for 2")
 	startRefused(t, Config{Dir: dir, Settings: unsynced, ProxyPort: 99999}, "proxy port 99999")
 	start(t, Config{Dir: dir})
 }

@@ -161,8 +161,8 @@ func TestFolderKeepsDataAndShape(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
-	startRefused(t, Config{Dir: dir, Stores: 4, Regions: 6},
-		"was made with 3 stores, asked for 4\nfolder "+dir+" was made with 5 regions, asked for 6")
+	startRefused(t, Config{Dir: dir, Stores: 2, Regions: 6},
+		"has 3 stores, asked for 2", "folder "+dir+" was made with 5 regions, asked for 6")
 	startRefused(t, Config{Dir: dir, InMemory: true}, "a cluster in memory has none")
 
 	// A copy of the folder boots on other ports, and with the other transport, with the same data and names.

@@ -9,6 +9,7 @@ import (
 
 	"neokv.dev/neokv/fault"
 	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -32,8 +33,10 @@ type StoreStatus struct {
 	ReplicaAddr string `json:"replica_addr,omitempty"`
 	State       string `json:"state"` // ok, full, paused, stopped, killed or failed
 	Reason      string `json:"reason,omitempty"`
-	Replicas    int    `json:"replicas"`
-	Leads       int    `json:"leads"`
+	// Member is what the store is to the cluster: MemberJoining, or "" for a full member.
+	Member   string `json:"member,omitempty"`
+	Replicas int    `json:"replicas"`
+	Leads    int    `json:"leads"`
 	// Lag is how many entries of the log the store's replicas have not applied which their leaders have, in all.
 	Lag uint64 `json:"lag"`
 	// Rate is how many commands clients call per second at the store's port, over the last moments.
@@ -48,6 +51,11 @@ const (
 	StateStopped = "stopped"
 	StateKilled  = "killed"
 	StateFailed  = "failed"
+)
+
+// What a store is to the cluster, where it is no full member.
+const (
+	MemberJoining = "joining" // it has been added, and is not on the cluster map yet
 )
 
 // RegionStatus is the state of one region.
@@ -83,10 +91,13 @@ type MigrationStatus struct {
 // yet still counts as one, unless another replica leads in a later term.
 func (c *Cluster) Status() ClusterStatus {
 	s := ClusterStatus{Faults: append([]fault.Fault{}, c.Faults()...)}
-	for _, n := range c.in.Places() {
+	table := c.in.Table()
+	at := make(map[topology.StoreID]int) // in s.Stores
+	for i, n := range c.in.Places() {
 		state, reason := n.State()
+		at[n.ID()] = i
 		s.Stores = append(s.Stores, StoreStatus{Store: int(n.ID()), Addr: n.Addr(), ReplicaAddr: n.ReplicaAddr(),
-			State: state, Reason: reason, Rate: n.CommandRate()})
+			State: state, Reason: reason, Member: memberText(table, n.ID()), Rate: n.CommandRate()})
 	}
 	for _, r := range c.in.Regions() {
 		region := RegionStatus{
@@ -100,19 +111,31 @@ func (c *Cluster) Status() ClusterStatus {
 				desc, _ := replica.Region()
 				region.Change = cmp.Or(changeText(replica.Bounds().Change), moveText(&desc))
 				region.Leader, applied = int(leader.ID()), replica.Applied()
-				s.Stores[leader.ID()-1].Leads++
+				if i, ok := at[leader.ID()]; ok {
+					s.Stores[i].Leads++
+				}
 			}
 		}
 		for _, p := range r.Peers {
 			region.Replicas = append(region.Replicas, c.replicaStatus(p.Store, r.ID, applied))
 			own := region.Replicas[len(region.Replicas)-1]
-			s.Stores[p.Store-1].Replicas++
-			s.Stores[p.Store-1].Lag += own.Lag
+			if i, ok := at[p.Store]; ok {
+				s.Stores[i].Replicas++
+				s.Stores[i].Lag += own.Lag
+			}
 		}
 		s.Regions = append(s.Regions, region)
 	}
 	s.Impaired, s.Backup, s.Migrations = c.in.Impaired(), c.in.BackupText(), c.shownMigrations()
 	return s
+}
+
+// memberText is StoreStatus.Member by a slot table, which may be nil.
+func memberText(t *route.Table, id topology.StoreID) string {
+	if t != nil && t.Store(id) == nil {
+		return MemberJoining
+	}
+	return ""
 }
 
 // shownMigrations is ClusterStatus.Migrations.

@@ -46,6 +46,8 @@ resume, restart, mend, or heal, which ends all.`,
   neokv ctl heal
   neokv ctl split 3 5000
   neokv ctl merge 3
+  neokv ctl add
+  neokv ctl move-replica 3 1 4
   neokv ctl migrate 100-199 1 2 for 30s
   neokv ctl backup copy`,
 		Args: verbsOnly,
@@ -318,7 +320,11 @@ func printStatus(w io.Writer, s neokv.ClusterStatus, height int) {
 		if x.ReplicaAddr != "" {
 			addr += ", replica " + portOf(x.ReplicaAddr)
 		}
-		fmt.Fprintf(t, "%d\t%s\t%s\t%d\t%d\t%d\t%.0f\n", x.Store, addr, x.State, x.Leads, x.Replicas, x.Lag, x.Rate)
+		state := x.State
+		if x.Member != "" {
+			state += ", " + x.Member
+		}
+		fmt.Fprintf(t, "%d\t%s\t%s\t%d\t%d\t%d\t%.0f\n", x.Store, addr, state, x.Leads, x.Replicas, x.Lag, x.Rate)
 	}
 	t.Flush()
 	for _, x := range s.Stores {

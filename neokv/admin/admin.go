@@ -77,15 +77,12 @@ func Handler(c *neokv.Cluster, token string) http.Handler {
 		if err == nil {
 			f, err = fault.Parse(string(text))
 		}
-		if err == nil {
-			err = f.Check(c.Shape().Stores)
-		}
 		if err != nil {
 			refuse(w, http.StatusBadRequest, err)
 			return
 		}
 		switch outcome, err := c.Inject(r.Context(), f); {
-		case errors.Is(err, neokv.ErrNoRegion):
+		case errors.Is(err, neokv.ErrNoRegion), errors.Is(err, neokv.ErrNoStore):
 			refuse(w, http.StatusBadRequest, err)
 		case err != nil:
 			refuse(w, http.StatusConflict, err)

@@ -45,6 +45,7 @@ const (
 	MoveReplica   Verb = "move-replica"
 	AddReplica    Verb = "add-replica"
 	RemoveReplica Verb = "remove-replica"
+	AddStore      Verb = "add"
 	Fail          Verb = "fail"
 	Migrate       Verb = "migrate"
 	Heal          Verb = "heal"
@@ -237,6 +238,7 @@ var rows = []row{
 	{MoveReplica, "move a region's replica from a store to another", []arg{region, source, goal}, nil, drawMove},
 	{AddReplica, "give a region one more replica, on a store", []arg{region, target}, nil, nil},
 	{RemoveReplica, "take the replica on a store from a region", []arg{region, loser}, nil, nil},
+	{AddStore, "add a new store, which has no replicas yet", nil, nil, nil},
 	{Heal, "end all faults and start the stores that are down", nil, nil, nil},
 }
 
@@ -357,8 +359,22 @@ func MustParse(text string) Fault {
 	return f
 }
 
-// Check says which stores of the fault a cluster does not have, and whether the fault is none.
+// Check says which stores of the fault a cluster with stores from 1 to storeCount does not have, and whether the fault is
+// none.
 func (f Fault) Check(storeCount int) error {
+	all := make([]int, storeCount)
+	for i := range all {
+		all[i] = i + 1
+	}
+	return f.CheckAmong(all)
+}
+
+// CheckAmong is Check for a cluster with these stores, by number.
+func (f Fault) CheckAmong(stores []int) error {
+	want := strings.Trim(strings.ReplaceAll(fmt.Sprint(stores), " ", ", "), "[]")
+	if n := len(stores); n > 0 && stores[n-1] == n {
+		want = fmt.Sprintf("1 to %d", n)
+	}
 	var problems []error
 	if rowOf(f.Verb) == nil {
 		problems = append(problems, fmt.Errorf("unknown verb %q", f.Verb))
@@ -370,8 +386,8 @@ func (f Fault) Check(storeCount int) error {
 		problems = append(problems, err)
 	}
 	for _, s := range slices.Concat(f.Stores, f.Others, []int{f.To, f.From, f.Move.From, f.Move.To}) {
-		if s > storeCount {
-			problems = append(problems, fmt.Errorf("there is no store %d; want 1 to %d", s, storeCount))
+		if s > 0 && !slices.Contains(stores, s) {
+			problems = append(problems, fmt.Errorf("there is no store %d; want %s", s, want))
 		}
 	}
 	if err := errors.Join(problems...); err != nil {

@@ -160,3 +160,22 @@ func isPort(text string) bool {
 	n, err := strconv.Atoi(text)
 	return err == nil && n >= 1 && n <= 65535
 }
+
+// Grows returns an error if the rules do not say what clients are told of one store more, of this number and port. A list
+// names the stores that there were at the start, and so does the number of a second address.
+func (r *Rules) Grows(number, port int, seconds bool) error {
+	lists := len(r.names) > 1 || seconds && len(r.names)+len(r.rules) > 0
+	for i := range r.rules {
+		x := &r.rules[i]
+		lists = lists || len(x.addrs) > 1
+		if text := x.addrs[0].port.expand(number, port); !lists && !isPort(text) {
+			return fmt.Errorf("redis.cluster_announce: port %s of %s, which listens on %d: want 1 to 65535", text,
+				who(number, number), port)
+		}
+	}
+	if lists {
+		return fmt.Errorf("redis.cluster_announce, or its host names, say nothing of store %d: start the cluster with "+
+			"one store more (--stores), and with its address in the lists", number)
+	}
+	return nil
+}

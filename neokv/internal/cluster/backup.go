@@ -153,6 +153,7 @@ func (x *backupFolder) fill(ctx context.Context) (b Backup, err error) {
 		if !slices.Equal(x.places, a.places.all()) {
 			return errors.New("a store has come or gone meanwhile: begin again")
 		}
+		x.roster = a.places.roster(a.founders())
 		var folders []disk.CatchFolder
 		for _, n := range x.places {
 			f := disk.CatchFolder{FS: n.FS(), At: n.At()}
@@ -253,6 +254,7 @@ func removeAll(fsys vfs.FS, paths []string) error {
 type backupFolder struct {
 	a      *backups
 	places Places // whose stores are in it
+	roster roster
 	saving *saving
 	fs     vfs.FS
 	dir    string
@@ -491,7 +493,9 @@ func (x *backupFolder) finish() error {
 			return err
 		}
 	}
-	f := &folder{fs: x.fs, dir: x.work, cluster: a.identity, shape: a.settings.Cluster, copy: own,
+	shape := a.settings.Cluster
+	shape.Stores = len(x.places)
+	f := &folder{fs: x.fs, dir: x.work, cluster: a.identity, shape: shape, roster: x.roster, copy: own,
 		boot: a.boots.now, boots: a.boots.all()}
 	if err := f.write(); err != nil {
 		return err

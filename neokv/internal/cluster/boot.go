@@ -33,6 +33,14 @@ func (b *boot) start(ctx context.Context) error {
 		return err
 	}
 
+	if b.folder != nil {
+		for range b.folder.coming { // their ports are free, and the settings fit
+			if _, err := b.folder.grow(); err != nil {
+				return err
+			}
+		}
+	}
+
 	// The stores open at the same time, since each waits for its disk.
 	errs := make([]error, len(all))
 	var wg sync.WaitGroup
@@ -155,7 +163,7 @@ func (b *boot) lacks() string {
 	for _, n := range b.places.all() {
 		run[n.id] = n.running()
 	}
-	members := meta.Members(len(b.places.all()))
+	members := meta.Members(b.founders())
 	have := 0
 	for _, p := range members {
 		if run[p.Store] {

@@ -23,9 +23,9 @@ import (
 // record is, and a store whose record is older than the largest of them has lost something. A store that was stopped,
 // or had failed, before it took part in a boot has promised nothing in it, and is not missed.
 //
-// A cluster serves only once all its stores have taken part in a boot. So a store that never took part belongs to a
-// cluster that has never served: it begins with the replicas of the first map, and any other store with an empty folder
-// is refused.
+// A cluster serves only once all stores with which it began have taken part in a boot. So one of these that never took
+// part belongs to a cluster that has never served: it begins with the replicas of the first map. A store that comes
+// later begins without replicas. Any other store with an empty folder is refused.
 
 // boots are the numbers of boots that the cluster knows of.
 type boots struct {
@@ -89,9 +89,10 @@ func (b *boots) survey(nodes Places) {
 	}
 }
 
-// begin reports whether one of the stores never took part in a boot: the cluster has never served.
+// begin reports whether one of the stores with which the cluster began never took part in a boot: the cluster has never
+// served.
 func (p Places) begin(b *boots) bool {
-	return slices.ContainsFunc(p, func(n *Place) bool { return b.last(n.id) == 0 })
+	return slices.ContainsFunc(p, func(n *Place) bool { return int(n.id) <= b.founders() && b.last(n.id) == 0 })
 }
 
 // whole returns an error unless the store's folder has all that the store has promised to others, as far as the numbers

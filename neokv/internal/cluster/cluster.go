@@ -66,6 +66,7 @@ type Cluster struct {
 	servers    servers
 	links      links
 	refusals   refusals
+	members    members
 	faults     faults
 	boot       boot
 
@@ -133,7 +134,14 @@ func open(config Config, hooks *seam.Hooks) (_ *Cluster, err error) {
 		if err != nil {
 			return nil, err
 		}
-		c.folder, s.Cluster, s.Engine.WALDir = f, f.shape, f.walDir
+		c.folder, s.Cluster, s.Engine.WALDir, c.roster = f, f.shape, f.walDir, f.roster
+		if f.coming > 0 {
+			c.roster.Founders = f.roster.founders(f.shape.Stores)
+			s.Cluster.Stores += f.coming
+		}
+	}
+	if config.From != nil {
+		c.roster = config.From.roster
 	}
 	c.settings = s
 	if err := s.Validate(); err != nil {
@@ -141,13 +149,13 @@ func open(config Config, hooks *seam.Hooks) (_ *Cluster, err error) {
 	} else {
 		c.announce = announce.Parse(announce.Settings{Announce: s.Redis.ClusterAnnounce,
 			Hostname: s.Redis.ClusterAnnounceHostname, PreferredEndpointType: s.Redis.ClusterPreferredEndpointType,
-			Stores: s.Cluster.Stores, Addresses: s.Addresses()}, func(setting, value, want string) {
+			Stores: c.row(), Addresses: c.addresses()}, func(setting, value, want string) {
 			wrong = append(wrong, settings.Invalid{{Name: "redis." + setting,
 				Text: fmt.Sprintf("redis.%s: %s: want %s", setting, value, want)}})
 		})
 	}
 	if s.Cluster.Stores > 0 {
-		wrong = append(wrong, CheckPorts(config.Port, config.ProxyPort, s))
+		wrong = append(wrong, checkPorts(config.Port, config.ProxyPort, c.row(), s))
 	}
 	err = errors.Join(wrong...)
 	if err == nil {
@@ -168,7 +176,9 @@ func open(config Config, hooks *seam.Hooks) (_ *Cluster, err error) {
 		c.identity, c.copy = config.From.cluster, config.From.copy
 	}
 	c.network = c.newNetwork()
-	c.initial = meta.Initial(fmt.Sprintf("%x", c.identity), s.Cluster)
+	first := s.Cluster
+	first.Stores = c.founders()
+	c.initial = meta.Initial(fmt.Sprintf("%x", c.identity), first)
 	c.boots, c.journal = boots{core: &c.core}, journal{core: &c.core, boots: &c.boots}
 	makePlaces(&placeParts{core: &c.core, notices: &c.notices, shared: &c.shared, boots: &c.boots, journal: &c.journal,
 		pins: &c.pins, places: &c.places, newServer: c.servers.newServer, newStandIn: c.servers.newStandIn})
@@ -185,8 +195,10 @@ func open(config Config, hooks *seam.Hooks) (_ *Cluster, err error) {
 		leaders: &c.leaders, backups: &c.backups, table: &c.table, info: &c.info}
 	c.links = links{core: &c.core, places: &c.places}
 	c.refusals = refusals{places: &c.places, servers: &c.servers}
+	c.members = members{core: &c.core, shared: &c.shared, boots: &c.boots, journal: &c.journal, places: &c.places,
+		power: &c.power, servers: &c.servers, links: &c.links}
 	c.faults = faults{core: &c.core, pins: &c.pins, places: &c.places, leaders: &c.leaders, changes: &c.changes,
-		power: &c.power, migrations: &c.migrations, links: &c.links, refusals: &c.refusals}
+		power: &c.power, migrations: &c.migrations, links: &c.links, refusals: &c.refusals, members: &c.members}
 	c.boot = boot{core: &c.core, boots: &c.boots, journal: &c.journal, places: &c.places, leaders: &c.leaders,
 		servers: &c.servers}
 	hooks.Cluster = c.Inside()
@@ -271,8 +283,12 @@ func (c *Cluster) Dir() (dir string, temporary bool) {
 	return c.folder.dir, c.folder.temporary
 }
 
-// Settings returns the settings in force.
-func (c *Cluster) Settings() settings.Settings { return c.settings }
+// Settings returns the settings in force, with the present number of stores.
+func (c *Cluster) Settings() settings.Settings {
+	s := c.settings
+	s.Cluster.Stores = len(c.places.all())
+	return s
+}
 
 // Seed returns the seed of every random choice.
 func (c *Cluster) Seed() uint64 { return c.config.Seed }
@@ -295,6 +311,15 @@ func (c *Cluster) Advance(d time.Duration) {
 // Inject carries out a fault: see neokv.Cluster.Inject.
 func (c *Cluster) Inject(ctx context.Context, f fault.Fault) (outcome string, err error) {
 	return c.faults.inject(ctx, f)
+}
+
+// AddStore adds a store: see neokv.Cluster.AddStore.
+func (c *Cluster) AddStore(ctx context.Context) (topology.StoreID, error) {
+	n, err := c.members.add(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return n.id, nil
 }
 
 // Faults returns the faults that are in force, by verb.

@@ -51,7 +51,14 @@ func shape(asked, from settings.ClusterKnobs) settings.ClusterKnobs {
 // stores on the ports that follow it, their second addresses, if they have any, behind, and the proxy on proxyPort. 0
 // stands for free ports.
 func CheckPorts(port, proxyPort int, s settings.Settings) error {
-	stores := s.Cluster.Stores
+	return checkPorts(port, proxyPort, s.Cluster.Stores, s)
+}
+
+// checkPorts is CheckPorts for a cluster whose last store has this number.
+func checkPorts(port, proxyPort, stores int, s settings.Settings) error {
+	if more := stores - s.Cluster.Stores; more > 0 { // the ports of stores that have gone are left out
+		s.Cluster.Stores += more
+	}
 	what := fmt.Sprintf("%d stores", stores)
 	if s.Addresses() > stores {
 		what += ", with a second address each (redis.follower_read),"

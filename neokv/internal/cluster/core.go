@@ -27,6 +27,7 @@ type core struct {
 	identity [16]byte
 	copy     string    // see disk.StoreRecord.Copy
 	initial  *meta.Map // the map of a new cluster
+	roster   roster    // as of this start
 	announce *announce.Rules
 	network  *transport.Network
 
@@ -39,6 +40,23 @@ type core struct {
 	randMu sync.Mutex
 	rand   *rand.Rand
 }
+
+// founders returns with how many stores the cluster began.
+func (c *core) founders() int { return c.roster.founders(c.settings.Cluster.Stores) }
+
+// row returns how many ports the first addresses of stores take, by their numbers, as of this start.
+func (c *core) row() int { return int(c.roster.last(c.settings.Cluster.Stores)) }
+
+// addresses returns how many ports a row has with the second addresses, if stores have any.
+func (c *core) addresses() int {
+	if c.seconds() {
+		return 2 * c.row()
+	}
+	return c.row()
+}
+
+// seconds reports whether stores have second addresses.
+func (c *core) seconds() bool { return c.settings.Addresses() > c.settings.Cluster.Stores }
 
 // event tells Config.OnEvent.
 func (c *core) event(kind, format string, args ...any) {

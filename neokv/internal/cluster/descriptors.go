@@ -80,7 +80,8 @@ func divide(limit, used int, s settings.Settings, onDisk, sockets bool) (descrip
 // lower than the settings want.
 func (x *shared) takeDescriptors(c *core) error {
 	s := &c.settings
-	d, err := divide(fileLimit(), usedDescriptors(), *s, c.folder != nil, !c.config.NoSockets)
+	x.used = usedDescriptors()
+	d, err := divide(fileLimit(), x.used, *s, c.folder != nil, !c.config.NoSockets)
 	if err != nil {
 		return err
 	}
@@ -98,6 +99,19 @@ func (x *shared) takeDescriptors(c *core) error {
 		c.tell(less + fmt.Sprintf("because of the limit of %d file descriptors (ulimit -n)", d.limit))
 	}
 	return nil
+}
+
+// moreDescriptors bounds the clients anew for a cluster of so many stores, or returns an error if there are too few file
+// descriptors.
+func (x *shared) moreDescriptors(c *core, stores int) error {
+	s := c.settings
+	s.Engine.OpenFiles = s.Engine.OpenFiles / s.Cluster.Stores * stores // each store has the share that it began with
+	s.Cluster.Stores = stores
+	d, err := divide(fileLimit(), x.used, s, c.folder != nil, !c.config.NoSockets)
+	if err == nil {
+		x.sockets.Bound(d.clients)
+	}
+	return err
 }
 
 // usedDescriptors returns how many files the process has open, or a guess where the system does not tell.

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -13,8 +14,12 @@ import (
 
 // inject is Cluster.Inject.
 func (x *faults) inject(ctx context.Context, f fault.Fault) (outcome string, err error) {
-	if err := f.Check(len(x.places.all())); err != nil {
-		return "", err
+	var stores []int
+	for _, n := range x.places.all() {
+		stores = append(stores, int(n.id))
+	}
+	if err := f.CheckAmong(stores); err != nil {
+		return "", &notThere{err}
 	}
 	x.event(eventFault, "%s: begins", f)
 	if outcome, err = x.verbs()[f.Verb].do(ctx, f); err != nil {
@@ -25,6 +30,14 @@ func (x *faults) inject(ctx context.Context, f fault.Fault) (outcome string, err
 	x.event(eventFault, "%s: done", f) // what has come of it the stores tell
 	return outcome, nil
 }
+
+// ErrNoStore is in the error of a fault that names a store which the cluster does not have.
+var ErrNoStore = errors.New("there is no such store")
+
+// notThere is an ErrNoStore with a text that says which stores there are.
+type notThere struct{ error }
+
+func (e *notThere) Is(target error) bool { return target == ErrNoStore }
 
 // faults carries out faults, and knows those in force.
 type faults struct {
@@ -37,6 +50,7 @@ type faults struct {
 	migrations *migrations
 	links      *links
 	refusals   *refusals
+	members    *members
 }
 
 // verb is what the cluster knows of a verb; package fault knows the rest of it.
@@ -67,6 +81,7 @@ func (x *faults) verbs() map[fault.Verb]verb {
 		fault.MoveReplica:   {x.changes.moveReplica, nil},
 		fault.AddReplica:    {x.changes.moveReplica, nil},
 		fault.RemoveReplica: {x.changes.moveReplica, nil},
+		fault.AddStore:      {x.members.inject, nil},
 		fault.Fail:          {x.refusals.refuse, x.refusals.now},
 		fault.Migrate:       {x.migrations.migrate, nil},
 		fault.Heal:          {x.heal, nil},

@@ -46,6 +46,8 @@ type folder struct {
 	cluster   [16]byte
 	copy      string // see disk.StoreRecord.Copy
 	shape     settings.ClusterKnobs
+	roster    roster
+	coming    int // so many stores more were asked for than the record has: see grow
 	lock      io.Closer
 	unsynced  bool
 	walDir    string // engine.wal_dir as recorded, absolute; empty for none
@@ -58,10 +60,11 @@ type folder struct {
 
 // folderRecord is the content of cluster.json.
 type folderRecord struct {
-	Format   int    `json:"format"` // keys.FormatVersion
-	Cluster  string `json:"cluster"`
-	Copy     string `json:"copy,omitempty"` // see disk.StoreRecord
-	Stores   int    `json:"stores"`
+	Format  int    `json:"format"` // keys.FormatVersion
+	Cluster string `json:"cluster"`
+	Copy    string `json:"copy,omitempty"` // see disk.StoreRecord
+	Stores  int    `json:"stores"`
+	roster
 	Replicas int    `json:"replicas"`
 	Regions  int    `json:"regions"`
 	WALDir   string `json:"wal_dir,omitempty"`
@@ -72,6 +75,29 @@ type folderRecord struct {
 	Journal uint64 `json:"journal"`
 	Sum     uint32 `json:"sum"` // disk.Checksum of the record, with a sum of 0
 }
+
+// roster is which stores a cluster has, in a record and beside the number of stores. Numbers count from 1, and none is
+// given twice.
+type roster struct {
+	Founders int                `json:"founders,omitempty"` // with how many stores the cluster began; 0 for all
+	Gone     []topology.StoreID `json:"gone,omitempty"`     // the numbers of those that were removed, ascending
+}
+
+// last returns the largest number of a store of a cluster that has so many now.
+func (r *roster) last(stores int) topology.StoreID { return topology.StoreID(stores + len(r.Gone)) }
+
+// all returns the numbers of the stores of a cluster that has so many now.
+func (r *roster) all(stores int) (ids []topology.StoreID) {
+	for id := topology.StoreID(1); id <= r.last(stores); id++ {
+		if !slices.Contains(r.Gone, id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// founders returns with how many stores a cluster began that has so many now.
+func (r *roster) founders(stores int) int { return cmp.Or(r.Founders, stores) }
 
 const (
 	RecordName   = "cluster.json"
@@ -284,13 +310,17 @@ func (f *folder) take(r *folderRecord, asked settings.ClusterKnobs, walDir strin
 	}
 	copy(f.cluster[:], id)
 	f.shape, f.walDir = settings.ClusterKnobs{Stores: r.Stores, Replicas: r.Replicas, Regions: r.Regions}, r.WALDir
+	f.roster, f.coming = r.roster, max(0, asked.Stores-r.Stores)
 	var errs []error
 	check := func(name string, asked, have int) {
 		if asked != 0 && asked != have {
 			errs = append(errs, fmt.Errorf("folder %s was made with %d %s, asked for %d", f.dir, have, name, asked))
 		}
 	}
-	check("stores", asked.Stores, r.Stores)
+	if asked.Stores != 0 && asked.Stores < r.Stores {
+		errs = append(errs, fmt.Errorf("folder %s has %d stores, asked for %d: neokv ctl drain and neokv ctl remove take "+
+			"stores away while the cluster runs", f.dir, r.Stores, asked.Stores))
+	}
 	check("replicas", asked.Replicas, r.Replicas)
 	check("regions", asked.Regions, r.Regions)
 	if len(errs) > 0 {
@@ -365,7 +395,7 @@ func (f *folder) journal() string {
 func (f *folder) write() error {
 	r := folderRecord{
 		Format: keys.FormatVersion, Cluster: hex.EncodeToString(f.cluster[:]), Copy: f.copy,
-		Stores: f.shape.Stores, Replicas: f.shape.Replicas, Regions: f.shape.Regions, WALDir: f.walDir,
+		Stores: f.shape.Stores, roster: f.roster, Replicas: f.shape.Replicas, Regions: f.shape.Regions, WALDir: f.walDir,
 		Boot: f.boot, Boots: f.boots, Journal: f.journaled,
 	}
 	r.Sum = disk.Checksum(r)
@@ -374,6 +404,20 @@ func (f *folder) write() error {
 		return err
 	}
 	return disk.WriteFile(f.fs, f.dir, RecordName, append(text, '\n'))
+}
+
+// grow records that the cluster has one more store, and returns its number. From here on each start opens it.
+func (f *folder) grow() (topology.StoreID, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	was, roster := f.shape, f.roster
+	f.roster.Founders = f.roster.founders(f.shape.Stores)
+	f.shape.Stores++
+	if err := f.write(); err != nil {
+		f.shape, f.roster = was, roster
+		return 0, err
+	}
+	return f.roster.last(f.shape.Stores), nil
 }
 
 // store is the folder of a store.

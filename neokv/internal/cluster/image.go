@@ -13,7 +13,6 @@ import (
 	"neokv.dev/neokv/fault"
 	"neokv.dev/neokv/internal/disk"
 	"neokv.dev/neokv/internal/seam"
-	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
 )
 
@@ -22,6 +21,7 @@ type Image struct {
 	cluster  [16]byte
 	copy     string // see disk.StoreRecord.Copy
 	settings settings.Settings
+	roster   roster
 	advanced time.Duration
 	dirs     []string // the folder of each store on its disk
 	disks    []*disk.FS
@@ -57,8 +57,9 @@ func OpenImage(fsys vfs.FS, dir string) (image *Image, err error) {
 	}
 	image = &Image{cluster: f.cluster, copy: f.copy, settings: settings.Default()}
 	image.settings.Cluster = f.shape
-	for i := range f.shape.Stores {
-		name := topology.StoreID(i + 1).RaftAddress()
+	image.roster = f.roster
+	for _, id := range f.roster.all(f.shape.Stores) {
+		name := id.RaftAddress()
 		to := disk.Mem()
 		if err := copyFolder(fsys, fsys.PathJoin(dir, name), to, "/"+name); err != nil {
 			return nil, err
@@ -126,7 +127,8 @@ func (a *backups) snapshot(ctx context.Context) (image *Image, err error) {
 			}
 		}
 		wg.Wait()
-		image = &Image{cluster: a.identity, copy: a.copy, settings: a.settings, advanced: time.Duration(a.advanced.Load())}
+		image = &Image{cluster: a.identity, copy: a.copy, settings: a.settings, roster: a.places.roster(a.founders()), advanced: time.Duration(a.advanced.Load())}
+		image.settings.Cluster.Stores = len(all)
 		disks := make([]*disk.FS, len(all))
 		for i, n := range all {
 			disks[i], image.dirs = n.FS(), append(image.dirs, n.dir)

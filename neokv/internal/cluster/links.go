@@ -77,6 +77,21 @@ func (l *links) setMatrix(_ context.Context, f fault.Fault) (string, error) {
 	return "", nil
 }
 
+// extend gives the links of a store that has come the delays of the matrix in force.
+func (l *links) extend(n *Place) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.matrix == "" {
+		return
+	}
+	for _, other := range l.places.all() {
+		if delay, err := fault.MatrixDelay(l.matrix, int(n.id), int(other.id)); err == nil {
+			l.network.SetDistance(n.id, other.id, delay)
+			l.network.SetDistance(other.id, n.id, delay)
+		}
+	}
+}
+
 // badMatrix returns the matrix whose delays the links have.
 func (l *links) badMatrix() []fault.Fault {
 	l.mu.Lock()

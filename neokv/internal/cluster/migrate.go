@@ -187,13 +187,7 @@ func (g *migrations) carve(
 
 // changeWindow has a store that runs change a window of the map.
 func (g *migrations) changeWindow(ctx context.Context, x meta.WindowChange) (id uint64, err error) {
-	err = errNoStore
-	for s := range g.places.all().Running() {
-		if id, err = s.ChangeWindow(ctx, x); err == nil || ctx.Err() != nil {
-			break
-		}
-	}
-	return id, err
+	return g.places.all().changeMap(ctx, meta.MapChange{Window: &x})
 }
 
 // begin waits until both stores know of a window, and has it begin.

@@ -105,14 +105,14 @@ func (v *servers) listenAll() (proxy net.Listener, err error) {
 // placeOf returns how far the port of a store's address lies behind that of store 1.
 func (v *servers) placeOf(id topology.StoreID, replica bool) int {
 	if replica {
-		return len(v.places.all()) + int(id) - 1
+		return v.row() + int(id) - 1
 	}
 	return int(id) - 1
 }
 
 // announced tells what clients are told of the stores. The error is that one cannot be told.
 func (v *servers) announced() error {
-	ports := make([]int, v.settings.Addresses())
+	ports := make([]int, v.addresses())
 	for _, n := range v.places.all() {
 		for _, d := range n.doors {
 			ports[v.placeOf(n.id, d.replica)] = d.ln.Addr().(*net.TCPAddr).Port

@@ -75,20 +75,21 @@ func makePlaces(x *placeParts) {
 		disks = disk.Freeze(x.config.From.disks)
 	}
 	var all Places
-	for i := range x.settings.Cluster.Stores {
-		n := x.newPlace(topology.StoreID(i + 1))
+	for i, id := range x.roster.all(x.settings.Cluster.Stores) {
+		n := x.newPlace(id)
 		if disks != nil {
 			n.dir, n.fs = x.config.From.dirs[i], disks[i]
 		}
 		all = append(all, n)
 	}
 	x.places.set(all)
+	x.places.last = topology.StoreID(x.row())
 }
 
 // newPlace makes the place of a store, which has no addresses yet.
 func (x *placeParts) newPlace(id topology.StoreID) *Place {
 	n := &Place{placeParts: x, id: id, down: true, doors: []*door{{}}}
-	if x.settings.Addresses() > x.settings.Cluster.Stores {
+	if x.seconds() {
 		n.doors = append(n.doors, &door{replica: true})
 	}
 	if x.folder != nil {
@@ -169,6 +170,9 @@ func (n *Place) listen() (opened bool, err error) {
 		return false, nil
 	}
 	for _, d := range n.doors {
+		if d.ln != nil {
+			continue
+		}
 		if d.ln, err = net.Listen("tcp", d.addr); err != nil {
 			d.ln = nil
 			n.closeDoors()
@@ -207,7 +211,7 @@ func (n *Place) open(booting bool) (*store.Store, error) {
 	n.mu.Unlock()
 	return store.Open(store.Options{
 		ID: n.id, FS: fs, Dir: n.dir, WALDir: n.walDir, Network: n.network, Settings: n.settings, Host: host,
-		Port: ports[0], ReplicaPort: ports[1], Cluster: n.identity, Initial: n.initial, Booting: booting, Rand: random,
+		Port: ports[0], ReplicaPort: ports[1], Cluster: n.identity, Founders: n.founders(), Initial: n.initial, Booting: booting, Rand: random,
 		Seed:  n.config.Seed,
 		Known: n.boots.last(n.id) > 0, Admit: func() error { return n.enter(booting) }, Absent: n.places.all().absent,
 		ClockAhead: n.clockAhead, Mistakes: n.hooks.Mistakes.Store, Hooks: n.hooks.Region, Pinned: n.pins.has,

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"iter"
@@ -9,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/meta"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/store"
 	"neokv.dev/neokv/internal/topology"
@@ -16,7 +18,10 @@ import (
 
 // placeSet has the places of the cluster's stores. It replaces its slice whole, so that readers take no lock and each sees
 // the stores of one moment. Whoever replaces it has the turn of power.
-type placeSet struct{ now atomic.Pointer[Places] }
+type placeSet struct {
+	now  atomic.Pointer[Places]
+	last topology.StoreID // the largest number that a store has had; whoever has the turn uses it
+}
 
 // all returns the places of this moment.
 func (x *placeSet) all() Places {
@@ -27,6 +32,20 @@ func (x *placeSet) all() Places {
 }
 
 func (x *placeSet) set(p Places) { x.now.Store(&p) }
+
+// roster returns which stores there are, for a record. The caller has the turn of power.
+func (x *placeSet) roster(founders int) (r roster) {
+	all := x.all()
+	for id := topology.StoreID(1); id <= x.last; id++ {
+		if all.At(id) == nil {
+			r.Gone = append(r.Gone, id)
+		}
+	}
+	if founders != len(all) || r.Gone != nil {
+		r.Founders = founders
+	}
+	return r
+}
 
 // Places are the places of all stores, or of some, by store number. Numbers of stores that were removed are missing.
 type Places []*Place
@@ -140,4 +159,15 @@ func (p Places) ids() (ids []topology.StoreID) {
 		ids = append(ids, n.id)
 	}
 	return ids
+}
+
+// changeMap has a store that runs change the cluster map.
+func (p Places) changeMap(ctx context.Context, x meta.MapChange) (id uint64, err error) {
+	err = errNoStore
+	for s := range p.Running() {
+		if id, err = s.ChangeMap(ctx, x); err == nil || ctx.Err() != nil {
+			break
+		}
+	}
+	return id, err
 }

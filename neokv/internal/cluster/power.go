@@ -215,7 +215,12 @@ func (p *power) openStores(which Places) error {
 	if err := p.journal.revive(p.places.all()); err != nil {
 		return err
 	}
-	return which.onAll(func(n *Place) error {
+	return which.open()
+}
+
+// open opens stores that do not run, side by side.
+func (p Places) open() error {
+	return p.onAll(func(n *Place) error {
 		err := n.restart()
 		if err != nil {
 			n.mu.Lock()

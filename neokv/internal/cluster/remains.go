@@ -56,7 +56,8 @@ func ReadRemains(fsys *disk.FS, dir string) (*Remains, error) {
 	if x.Damaged != nil && (r.Format != keys.FormatVersion || f.shape.Stores < 1 || f.shape.Stores > 1<<10) {
 		return nil, x.Damaged
 	}
-	c := &core{folder: f, settings: settings.Default(), identity: f.cluster, copy: f.copy}
+	c := &core{folder: f, settings: settings.Default(), identity: f.cluster, copy: f.copy,
+		roster: f.roster}
 	x.Shape, c.settings.Cluster = f.shape, f.shape
 	b := &boots{core: c}
 	places := new(placeSet)
@@ -82,7 +83,7 @@ func (x *Remains) ReplayJournal() error {
 // Inspect opens the database of a store that does not run. note gets what is found damaged later.
 func (n *Place) Inspect(note func(error)) (db *store.Inspection, wrong []error, err error) {
 	return store.OpenInspection(store.Options{
-		ID: n.id, FS: n.fs, Dir: n.dir, WALDir: n.walDir, Cluster: n.identity, Settings: n.settings,
+		ID: n.id, FS: n.fs, Dir: n.dir, WALDir: n.walDir, Cluster: n.identity, Founders: n.founders(), Settings: n.settings,
 	}, note)
 }
 

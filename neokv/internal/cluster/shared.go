@@ -8,4 +8,5 @@ type shared struct {
 	memory  *server.ClientMemory // bounds what they hold for their clients
 	sockets server.Sockets       // bounds how many connections of clients they have
 	scans   server.Scans
+	used    int // file descriptors that the process had open when the cluster began
 }

@@ -107,6 +107,10 @@ func (d *directory) Loads(m *Map) []HeardLoad {
 // Expire reports whether there is a new dead store.
 func (d *directory) Expire(members []Member, now time.Time) (changed bool) {
 	for _, m := range members {
+		if m.State == Gone {
+			delete(d.stores, m.ID)
+			continue
+		}
 		if d.stores[m.ID] == nil {
 			d.stores[m.ID] = &heard{status: Status{ID: m.ID, Alive: true}, at: now}
 		}
@@ -134,7 +138,7 @@ func (d *directory) Followed(self topology.StoreID, members int, now time.Time) 
 			n++
 		}
 	}
-	return members == 0 || 2*n > members // 0: there is no map yet
+	return 2*n > members
 }
 
 // View returns the view for a store that has this version of the map.

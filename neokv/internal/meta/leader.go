@@ -22,6 +22,7 @@ type leaderWork struct {
 	untold    bool       // the directory has news that Serve has not returned yet
 
 	proposing atomic.Bool // see Propose
+	joining   atomic.Bool // see Join
 }
 
 // heard returns the directory. A new leader begins with an empty one. The caller holds mu.
@@ -58,7 +59,7 @@ func (g *Group) Serve(own Beat, now time.Time) (
 		return mine, all, nil, report
 	}
 	for _, s := range m.Stores {
-		if s.ID != own.Store {
+		if s.ID != own.Store && s.State != Gone {
 			tell = append(tell, s.ID)
 		}
 	}
@@ -71,7 +72,7 @@ func (g *Group) Hear(b Beat, now time.Time) (told ClusterView, report *RegionRep
 	m := g.Map()
 	g.work.mu.Lock()
 	defer g.work.mu.Unlock()
-	if int(b.Store) <= MaxReplicas && !g.followed(m, now) {
+	if int(b.Store) <= g.machine.o.Members && !g.followed(m, now) {
 		g.work.directory = nil // followers come back, and all get time to
 	}
 	d := g.heard(now)
@@ -94,7 +95,7 @@ func (g *Group) Followed(now time.Time) bool {
 // followed is Followed while the caller holds mu.
 func (g *Group) followed(m *Map, now time.Time) bool {
 	d := g.work.directory
-	return d == nil || d.Followed(g.machine.o.Store, min(len(m.Stores), MaxReplicas), now)
+	return d == nil || m.Version == 0 || d.Followed(g.machine.o.Store, g.machine.o.Members, now)
 }
 
 // Loads returns the last load of each region on the map that stores have sent to this replica since it leads, by

@@ -11,7 +11,7 @@ import (
 
 // TestLeaderTells: the leader tells the other stores what is new once, and all of it.
 func TestLeaderTells(t *testing.T) {
-	g := &Group{machine: &metaMachine{o: Options{Interval: time.Second}}}
+	g := &Group{machine: &metaMachine{o: Options{Members: 3, Interval: time.Second}}}
 	g.machine.current.Store(&Map{Version: 2, Stores: []Member{{ID: 1}, {ID: 2}, {ID: 3}}})
 	start := time.Unix(1000, 0)
 	serve := func(second int, version uint64, wantTell string, wantMap bool, wantAll string) {
@@ -56,7 +56,7 @@ func TestLeaderTells(t *testing.T) {
 func TestFollowed(t *testing.T) {
 	const silent, back = 4000, 12000 // milliseconds
 	for _, stores := range []int{1, 2, 3, 5} {
-		g := &Group{machine: &metaMachine{o: Options{Store: 1, Interval: time.Second}}}
+		g := &Group{machine: &metaMachine{o: Options{Store: 1, Members: min(stores, MaxReplicas), Interval: time.Second}}}
 		m := &Map{Version: 1}
 		for i := range stores {
 			m.Stores = append(m.Stores, Member{ID: topology.StoreID(i + 1)})

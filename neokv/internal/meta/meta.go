@@ -6,10 +6,8 @@ package meta
 
 import (
 	"context"
-	"crypto/sha1"
 	"encoding/base64"
 	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,26 +24,20 @@ import (
 	"neokv.dev/neokv/settings"
 )
 
-// MaxReplicas bounds the meta group: stores 1 to this one hold it.
+// MaxReplicas bounds the meta group: the first stores of a new cluster hold it, up to this one.
 const MaxReplicas = 3
 
 // Map is the cluster map. Nobody may change a Map that others can see.
 type Map struct {
 	Version uint64            `json:"version"` // grows with every change of more than the next ids
 	Cluster string            `json:"cluster"` // hex, made at first boot
-	Stores  []Member          `json:"stores"`
+	Stores  []Member          `json:"stores"`  // by number; those that have gone, too: see members.go
 	Regions []topology.Region `json:"regions"` // by first slot, as their leaders have reported them
 	// NextReplica and NextRegion are the next ids to hand out.
 	NextReplica topology.ReplicaID `json:"next_replica"`
 	NextRegion  topology.RegionID  `json:"next_region"`
 	// Windows are the migrations that clients are shown: see windows.go. No two have a slot in common.
 	Windows []route.Window `json:"windows,omitempty"`
-}
-
-// Member is a store that belongs to the cluster.
-type Member struct {
-	ID     topology.StoreID `json:"id"`
-	NodeID string           `json:"node_id"` // 40 hex characters, by which Redis clients know the store
 }
 
 // Region returns the region with this id, nil if there is none.
@@ -74,6 +66,9 @@ func (m *Map) Check() error {
 	for _, s := range m.Stores {
 		if s.ID == 0 || stores[s.ID] {
 			return fmt.Errorf("cluster map: store %d: not the id of one store", s.ID)
+		}
+		if s.State > Gone {
+			return fmt.Errorf("cluster map: store %d: state %d, want %d at most", s.ID, s.State, Gone)
 		}
 		stores[s.ID] = true
 	}
@@ -105,9 +100,7 @@ func Initial(cluster string, shape settings.ClusterKnobs) *Map {
 		NextRegion: topology.RegionID(shape.Regions) + 1,
 	}
 	for i := range shape.Stores {
-		id := topology.StoreID(i + 1)
-		sum := sha1.Sum(fmt.Appendf(nil, "%s store %d", cluster, id))
-		m.Stores = append(m.Stores, Member{ID: id, NodeID: hex.EncodeToString(sum[:])})
+		m.Stores = append(m.Stores, newMember(cluster, topology.StoreID(i+1)))
 	}
 	for i, slots := range topology.SplitEvenly(shape.Regions) {
 		r := topology.Region{ID: topology.RegionID(i + 1), Slots: slots, Version: 1, ConfVersion: 1}
@@ -120,7 +113,7 @@ func Initial(cluster string, shape settings.ClusterKnobs) *Map {
 	return m
 }
 
-// Members returns the replicas of meta in a cluster of n stores. The replica id is the store's number.
+// Members returns the replicas of meta in a cluster that began with n stores. The replica id is the store's number.
 func Members(n int) (all []topology.Peer) {
 	for i := range min(n, MaxReplicas) {
 		all = append(all, topology.Peer{Store: topology.StoreID(i + 1), Replica: topology.ReplicaID(i + 1)})
@@ -128,7 +121,7 @@ func Members(n int) (all []topology.Peer) {
 	return all
 }
 
-// IsMember reports whether a store has a replica of meta in a cluster of n stores.
+// IsMember reports whether a store has a replica of meta in a cluster that began with n stores.
 func IsMember(n int, s topology.StoreID) bool { return s >= 1 && int(s) <= min(n, MaxReplicas) }
 
 // Group is this store's replica of the meta group.
@@ -146,6 +139,8 @@ type Options struct {
 	Knobs  settings.RaftKnobs
 	Failed func() error
 	Fence  func(error)
+	// Members is how many replicas meta has, on the stores from 1 on.
+	Members int
 	// Initial is the map that the leader proposes if there is none. Interval is how often a store sends a heartbeat.
 	Initial  *Map
 	Interval time.Duration
@@ -226,6 +221,7 @@ type change struct {
 	Allocate  *allocate     `json:"allocate,omitempty"`
 	Report    *RegionReport `json:"report,omitempty"`
 	Window    *WindowChange `json:"window,omitempty"`
+	Store     *StoreChange  `json:"store,omitempty"`
 }
 
 // allocate asks for so many ids, Allocated has the first of each.
@@ -248,7 +244,7 @@ const (
 
 // apply returns the map after the change, m itself if it has no effect; m stays as it was. data is the answer to the
 // proposer; there is none to an allocation that is refused, because there is no map or because it asks for no number of
-// ids from 0 to maxAllocate, nor to a change of a window of no map.
+// ids from 0 to maxAllocate, nor to a change of a window or of a store of no map.
 func (c *change) apply(m *Map) (after *Map, data []byte) {
 	switch a := c.Allocate; {
 	case c.Bootstrap != nil && m.Version == 0:
@@ -271,6 +267,19 @@ func (c *change) apply(m *Map) (after *Map, data []byte) {
 	case c.Report != nil:
 		after, _ = m.take(c.Report.Regions)
 		return after, nil
+	case c.Store != nil && m.Version != 0:
+		stores, changed, got := c.Store.apply(m)
+		data, err := json.Marshal(got)
+		if err != nil {
+			panic(err)
+		}
+		if !changed {
+			return m, data
+		}
+		next := *m
+		next.Version++
+		next.Stores = stores
+		return &next, data
 	case c.Window != nil && m.Version != 0:
 		windows, changed, got := c.Window.apply(m)
 		data, err := json.Marshal(got)

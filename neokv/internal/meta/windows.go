@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"neokv.dev/neokv/internal/route"
-	"neokv.dev/neokv/internal/topology"
 )
 
 // This file has the windows of the map: migrations of slots that clients are shown. See route.Window.
@@ -29,16 +28,21 @@ type WindowBegin struct {
 	MS int64  `json:"ms"`
 }
 
-// WindowChanged is what has come of a change: the window's id, or why there is none.
-type WindowChanged struct {
+// MapChange is a change of the map that a store asks meta's leader for. Exactly one field is set.
+type MapChange struct {
+	Window *WindowChange `json:"window,omitempty"`
+	Store  *StoreChange  `json:"store,omitempty"`
+}
+
+// Changed is what has come of a change: the id of the window or of the store, or why it is refused.
+type Changed struct {
 	ID      uint64 `json:"id,omitempty"`
 	Refused string `json:"refused,omitempty"`
 }
 
-// ChangeWindow changes a window of the map. This store must lead meta. It may be called again where the outcome is not
-// known.
-func (g *Group) ChangeWindow(ctx context.Context, c WindowChange) (got WindowChanged, err error) {
-	data, err := g.propose(ctx, &change{Window: &c})
+// Change changes the map. This store must lead meta. It may be called again where the outcome is not known.
+func (g *Group) Change(ctx context.Context, c MapChange) (got Changed, err error) {
+	data, err := g.propose(ctx, &change{Window: c.Window, Store: c.Store})
 	if err == nil && data == nil {
 		err = errors.New("refused") // see change.apply
 	}
@@ -46,13 +50,13 @@ func (g *Group) ChangeWindow(ctx context.Context, c WindowChange) (got WindowCha
 		err = json.Unmarshal(data, &got)
 	}
 	if err != nil {
-		return WindowChanged{}, fmt.Errorf("meta: change a window: %w", err)
+		return Changed{}, fmt.Errorf("meta: change the map: %w", err)
 	}
 	return got, nil
 }
 
 // apply returns the windows of a map after the change, and what has come of it. changed says that they are others now.
-func (c *WindowChange) apply(m *Map) (after []route.Window, changed bool, got WindowChanged) {
+func (c *WindowChange) apply(m *Map) (after []route.Window, changed bool, got Changed) {
 	all := m.Windows
 	byID := func(id uint64) int {
 		return slices.IndexFunc(all, func(w route.Window) bool { return w.ID == id })
@@ -64,44 +68,40 @@ func (c *WindowChange) apply(m *Map) (after []route.Window, changed bool, got Wi
 			switch old := &all[i]; {
 			case !old.Slots.Overlaps(w.Slots):
 			case old.Slots == w.Slots && old.Seed == w.Seed && old.From == w.From && old.To == w.To:
-				return all, false, WindowChanged{ID: old.ID}
+				return all, false, Changed{ID: old.ID}
 			default:
-				return all, false, WindowChanged{Refused: fmt.Sprintf(
+				return all, false, Changed{Refused: fmt.Sprintf(
 					"store %d migrates the slots %s to store %d; want slots that do not migrate", old.From, old.Slots, old.To)}
 			}
 		}
 		w.ID, w.BeginMS = m.Version+1, 0 // a map's version grows with each window, so no two have the same id
 		switch err := w.Check(); {
 		case err != nil:
-			return all, false, WindowChanged{Refused: err.Error()}
+			return all, false, Changed{Refused: err.Error()}
 		case !m.has(w.From) || !m.has(w.To):
-			return all, false, WindowChanged{Refused: fmt.Sprintf("there is no store %d or no store %d", w.From, w.To)}
+			return all, false, Changed{Refused: fmt.Sprintf("there is no store %d or no store %d", w.From, w.To)}
 		case len(all) >= maxWindows:
-			return all, false, WindowChanged{Refused: fmt.Sprintf("%d migrations are open; want at most %d", len(all),
+			return all, false, Changed{Refused: fmt.Sprintf("%d migrations are open; want at most %d", len(all),
 				maxWindows)}
 		}
-		return append(slices.Clone(all), w), true, WindowChanged{ID: w.ID}
+		return append(slices.Clone(all), w), true, Changed{ID: w.ID}
 	case c.Begin != nil:
 		i := byID(c.Begin.ID)
 		if i < 0 {
-			return all, false, WindowChanged{Refused: "the migration has been called off"}
+			return all, false, Changed{Refused: "the migration has been called off"}
 		}
 		if all[i].BeginMS != 0 || c.Begin.MS <= 0 {
-			return all, false, WindowChanged{ID: c.Begin.ID}
+			return all, false, Changed{ID: c.Begin.ID}
 		}
 		all = slices.Clone(all)
 		all[i].BeginMS = c.Begin.MS
-		return all, true, WindowChanged{ID: c.Begin.ID}
+		return all, true, Changed{ID: c.Begin.ID}
 	}
 	i := byID(c.Close)
 	if i < 0 {
-		return all, false, WindowChanged{ID: c.Close}
+		return all, false, Changed{ID: c.Close}
 	}
-	return slices.Delete(slices.Clone(all), i, i+1), true, WindowChanged{ID: c.Close}
-}
-
-func (m *Map) has(id topology.StoreID) bool {
-	return slices.ContainsFunc(m.Stores, func(s Member) bool { return s.ID == id })
+	return slices.Delete(slices.Clone(all), i, i+1), true, Changed{ID: c.Close}
 }
 
 // checkWindows is Check of the windows.

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
 )
 
@@ -29,8 +30,9 @@ type ClientMemory struct {
 	percent atomic.Int64 // of the machine's memory, if the limit was given in percent; else 0
 	used    atomic.Int64
 	tracked atomic.Int64    // bytes of used that are of tables of tracked keys
-	turns   []*turns        // by store, counted from 1
-	scripts []chan struct{} // places for scripts that run on connections, by store; 0: those that read nothing
+	shares  int64           // of the memory for tables of tracked keys: of each store, and the proxy's
+	turns   []*turns        // by place: see placeOf
+	scripts []chan struct{} // places for scripts that run on connections, likewise; 0: those that read nothing
 	moves   chan struct{}   // holds one for each connection that moves what it has read into a larger buffer
 
 	mu      sync.Mutex
@@ -39,8 +41,9 @@ type ClientMemory struct {
 
 // NewClientMemory returns a bound for servers that read from this number of stores. A limit of 0 is no limit.
 func NewClientMemory(limit settings.Bytes, stores int) *ClientMemory {
-	m := &ClientMemory{turns: make([]*turns, stores+1), moves: make(chan struct{}, max(1, runtime.NumCPU()/2))}
-	m.scripts = make([]chan struct{}, stores+1)
+	m := &ClientMemory{shares: int64(stores) + 1, turns: make([]*turns, storePlaces+1),
+		moves: make(chan struct{}, max(1, runtime.NumCPU()/2))}
+	m.scripts = make([]chan struct{}, storePlaces+1)
 	for i := range m.scripts {
 		m.scripts[i] = make(chan struct{}, runtime.GOMAXPROCS(0))
 	}
@@ -49,6 +52,18 @@ func NewClientMemory(limit settings.Bytes, stores int) *ClientMemory {
 	}
 	m.limit.Store(int64(limit))
 	return m
+}
+
+// storePlaces is how many stores have turns of their own. It is the largest number of stores of a cluster. Numbers of
+// stores may be larger, since none is given twice: then two stores share turns at times.
+const storePlaces = 9
+
+// placeOf returns the place of a store in the slices of turns, 0 for no store.
+func placeOf(id topology.StoreID) int {
+	if id == 0 {
+		return 0
+	}
+	return 1 + int(id-1)%storePlaces
 }
 
 // set changes the limit to a number of bytes or, if percent is not 0, to a share of the machine's memory. Redis takes
@@ -103,7 +118,7 @@ func (m *ClientMemory) holdTracked(n int64) {
 // than half of what clients may hold, and this one more than its share. There is one for each store, and the proxy's.
 func (m *ClientMemory) tracksMuch(held int64) bool {
 	most := m.limit.Load() / 2
-	return most > 0 && m.tracked.Load() > most && held > most/int64(len(m.turns))
+	return most > 0 && m.tracked.Load() > most && held > most/m.shares
 }
 
 // tight reports whether clients hold more than half of what they may. Connections then keep no buffer that they do not

@@ -321,14 +321,14 @@ func (s *scripting) end() {
 // hang.
 func (e *executor) beginScript(on topology.StoreID, deadline time.Time) bool {
 	select {
-	case e.places[on] <- struct{}{}:
+	case e.places[placeOf(on)] <- struct{}{}:
 		return true
 	default:
 	}
 	timer := time.NewTimer(time.Until(deadline))
 	defer timer.Stop()
 	select {
-	case e.places[on] <- struct{}{}:
+	case e.places[placeOf(on)] <- struct{}{}:
 		return true
 	case <-timer.C:
 	case <-e.gone:
@@ -337,7 +337,7 @@ func (e *executor) beginScript(on topology.StoreID, deadline time.Time) bool {
 	return false
 }
 
-func (e *executor) endScript(on topology.StoreID) { <-e.places[on] }
+func (e *executor) endScript(on topology.StoreID) { <-e.places[placeOf(on)] }
 
 // insideScripts is what a connection keeps of the calls that its scripts have made, until the scripts themselves have
 // been answered and shown. Each script is known by the first argument of its call, or of its command if it touches no

@@ -37,7 +37,7 @@ type backend struct {
 	standIn  bool             // see Options
 	knobs    *settings.RedisKnobs
 	mistakes Mistakes
-	turns    []*turns        // by store, counted from 1
+	turns    []*turns        // by place: see placeOf
 	places   []chan struct{} // for scripts, by store: see beginScript
 	scans    *Scans
 	started  time.Time

@@ -425,7 +425,7 @@ func (e *executor) readsFrom() replica {
 // tasks stay open.
 func (e *executor) readPart(p *part) {
 	p.run.Out.More = e.more
-	if e.wanted = e.turns[p.store]; e.turn != e.wanted {
+	if e.wanted = e.turns[placeOf(p.store)]; e.turn != e.wanted {
 		e.endTurn()
 	}
 	if e.scripting.now.Load() != noScripts {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,12 +37,21 @@ const (
 )
 
 // bus carries messages from and to the other stores. Its lanes start goroutines as long as they have something to send.
-// All methods may run concurrently. Only open changes lanes and heards.
+// All methods may run concurrently.
 type bus struct {
 	*core
-	lanes  []*lane
-	heards []*heard // by store, counted from 1
-	stats  BusStats
+	cluster *clusterMap
+	lanes   atomic.Pointer[lanes] // nil before the first message
+	stats   BusStats
+
+	mu     sync.Mutex // held to replace lanes, and to find one of heards
+	heards map[topology.StoreID]*heard
+}
+
+// lanes are the lanes to the other stores of a map.
+type lanes struct {
+	of  *[]topology.StoreID // clusterMap.members of then
+	all []*lane
 }
 
 // lane carries messages to another store. A goroutine sends while there is something to send.
@@ -77,20 +87,56 @@ func (x *bus) publish(shard bool, channel, payload []byte) {
 	if shard && x.o.Settings.Redis.ClusterEnabled {
 		return
 	}
-	for _, l := range x.lanes {
+	for _, l := range x.lanesNow() {
 		l.put(shard, channel, payload)
 	}
 }
 
-// open makes the lanes to all other stores.
-func (x *bus) open(c *core) {
-	x.core = c
-	for id := topology.StoreID(1); int(id) <= x.o.Settings.Cluster.Stores; id++ {
-		x.heards = append(x.heards, &heard{})
-		if id != x.o.ID {
-			x.lanes = append(x.lanes, &lane{bus: x, to: id})
+// open prepares the bus of a store that opens.
+func (x *bus) open(c *core, cluster *clusterMap) {
+	x.core, x.cluster, x.heards = c, cluster, make(map[topology.StoreID]*heard)
+}
+
+// lanesNow returns the lanes to all other stores.
+func (x *bus) lanesNow() []*lane {
+	of, has := x.cluster.members.Load(), x.lanes.Load()
+	if has != nil && has.of == of {
+		return has.all
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	next := &lanes{of: of}
+	if has = x.lanes.Load(); has == nil {
+		has = next
+	}
+	for _, id := range *of {
+		if id == x.o.ID {
+			continue
+		}
+		at := slices.IndexFunc(has.all, func(l *lane) bool { return l.to == id })
+		if at >= 0 {
+			next.all = append(next.all, has.all[at])
+		} else {
+			next.all = append(next.all, &lane{bus: x, to: id})
 		}
 	}
+	x.lanes.Store(next)
+	return next.all
+}
+
+// heardOf returns what the store has heard from another one, nil of one that the map does not have.
+func (x *bus) heardOf(from topology.StoreID) *heard {
+	if from == x.o.ID || !slices.Contains(*x.cluster.members.Load(), from) {
+		return nil
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	h := x.heards[from]
+	if h == nil {
+		h = new(heard)
+		x.heards[from] = h
+	}
+	return h
 }
 
 func (l *lane) put(shard bool, channel, payload []byte) {
@@ -169,14 +215,14 @@ func (l *lane) drop() {
 
 // take hands the messages of a batch to this store's clients.
 func (x *bus) take(from topology.StoreID, request []byte) error {
-	if from < 1 || int(from) > len(x.heards) || from == x.o.ID {
+	h := x.heardOf(from)
+	if h == nil {
 		return fmt.Errorf("messages of store %d, which is none", from)
 	}
 	all, err := parseBatch(request)
 	if err != nil {
 		return fmt.Errorf("messages of store %d: %w", from, err)
 	}
-	h := x.heards[from-1]
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	incarnation, number := binary.BigEndian.Uint64(request[1:]), binary.BigEndian.Uint64(request[9:])

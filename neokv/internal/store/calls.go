@@ -34,8 +34,8 @@ type message struct {
 	Checksum *checksumCall `json:"checksum,omitempty"`
 	// Script asks for the script of this SHA1; the answer is a scriptAnswer.
 	Script string `json:"script,omitempty"`
-	// Window asks meta's leader to change a window; the answer is a meta.WindowChanged.
-	Window *meta.WindowChange `json:"window,omitempty"`
+	// Map asks meta's leader to change a window or a store of the map; the answer is a meta.Changed.
+	Map *meta.MapChange `json:"map,omitempty"`
 	// Reserve asks the store to begin a replica that joins a region; the answer is a reserveAnswer.
 	Reserve *reserveCall `json:"reserve,omitempty"`
 }
@@ -55,7 +55,6 @@ type calls struct {
 	audit      *audit
 	stepCalls  *stepCalls
 	orders     *orders
-	windows    *windows
 	heartbeat  *heartbeat
 	slots      *slots
 	replicas   *replicaSet
@@ -103,8 +102,8 @@ func (x *calls) handle(ctx context.Context, from topology.StoreID, request []byt
 		return x.audit.answer(ctx, *m.Checksum)
 	case m.Script != "":
 		return json.Marshal(x.scripts.answer(m.Script))
-	case m.Window != nil:
-		got, err := x.windows.changeHere(ctx, *m.Window)
+	case m.Map != nil:
+		got, err := x.meta.changeHere(ctx, *m.Map)
 		if err != nil {
 			return nil, err
 		}

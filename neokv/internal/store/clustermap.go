@@ -23,8 +23,9 @@ type clusterMap struct {
 	space    *space
 
 	table      atomic.Pointer[route.Table]
-	changed    atomic.Pointer[chan struct{}] // closed when there is a newer table; replaced after the table
-	publishing atomic.Int64                  // calls of publish that the one at work has not served
+	changed    atomic.Pointer[chan struct{}]      // closed when there is a newer table; replaced after the table
+	members    atomic.Pointer[[]topology.StoreID] // the stores of the map; those of the start before there is one
+	publishing atomic.Int64                       // calls of publish that the one at work has not served
 
 	mu       sync.Mutex                            // guards all that follows
 	current  *meta.Map                             // the map that the store has adopted last
@@ -44,6 +45,11 @@ func (x *clusterMap) init(c *core, records *records, replicas *replicaSet, space
 	x.born = make(map[topology.RegionID]topology.Region)
 	changed := make(chan struct{})
 	x.changed.Store(&changed)
+	first := make([]topology.StoreID, x.o.Settings.Cluster.Stores)
+	for i := range first {
+		first[i] = topology.StoreID(i + 1)
+	}
+	x.members.Store(&first)
 }
 
 // Table returns the present slot table, nil before there is one. It takes no lock.
@@ -56,9 +62,23 @@ func (x *clusterMap) Changed() <-chan struct{} { return *x.changed.Load() }
 func (x *clusterMap) begin(kept *meta.Map) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.current = kept
+	x.setCurrent(kept)
 	if x.newer != nil && x.newer.Version <= kept.Version {
 		x.newer = nil
+	}
+}
+
+// setCurrent makes m the store's map. The caller holds mu.
+func (x *clusterMap) setCurrent(m *meta.Map) {
+	x.current = m
+	members := make([]topology.StoreID, 0, len(m.Stores))
+	for _, s := range m.Stores {
+		if s.State != meta.Gone {
+			members = append(members, s.ID)
+		}
+	}
+	if !slices.Equal(*x.members.Load(), members) {
+		x.members.Store(&members)
 	}
 }
 
@@ -122,7 +142,7 @@ func (x *clusterMap) adopt(m *meta.Map) error {
 		return err
 	}
 	x.mu.Lock()
-	x.current = m
+	x.setCurrent(m)
 	x.mu.Unlock()
 	x.publish()
 	x.tending.ring() // m may give this store a replica that it lacks
@@ -226,6 +246,9 @@ func (x *clusterMap) makeTable() {
 	}
 	stores := make([]route.PublicStore, 0, len(x.current.Stores))
 	for _, st := range x.current.Stores {
+		if st.State == meta.Gone {
+			continue
+		}
 		known, ok := x.statuses[st.ID]
 		if st.ID == x.o.ID {
 			known, ok = meta.Status{

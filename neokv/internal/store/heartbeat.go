@@ -102,6 +102,7 @@ func (x *heartbeat) serveMeta(b meta.Beat) {
 	if report != nil {
 		x.wg.Go(func() { group.Propose(x.ctx, report) }) // the next heartbeat tries again what fails
 	}
+	x.join(group, x.o.ID)
 	x.plans.plan(group, time.Now())
 	x.windows.close(group)
 	if len(tell) == 0 {
@@ -121,7 +122,9 @@ func (x *heartbeat) serveMeta(b meta.Beat) {
 func (x *heartbeat) answer(b *meta.Beat) heartbeatAnswer {
 	a := heartbeatAnswer{Leader: x.meta.leader()}
 	if a.Leader == x.o.ID {
-		told, report, news := x.meta.group.Load().Hear(*b, time.Now())
+		group := x.meta.group.Load()
+		told, report, news := group.Hear(*b, time.Now())
+		x.join(group, b.Store)
 		if news || report != nil {
 			x.reporting.ring()
 		}
@@ -130,4 +133,14 @@ func (x *heartbeat) answer(b *meta.Beat) heartbeatAnswer {
 		}
 	}
 	return a
+}
+
+// join has a store that is not on the map put there. It runs on the store that leads meta. The store's next heartbeat
+// asks again if that fails.
+func (x *heartbeat) join(group *meta.Group, id topology.StoreID) {
+	m := group.Map()
+	if m.Version == 0 || m.Store(id) != nil || !x.meta.leading() {
+		return
+	}
+	x.wg.Go(func() { group.Join(x.ctx, id) })
 }

@@ -42,7 +42,7 @@ func OpenInspection(o Options, bad func(error)) (x *Inspection, wrong []error, e
 	x.records = records{&x.core}
 	x.engine, err = engine.Open(engine.Options{
 		Dir: Places(o.Dir, "").Engine, WALDir: o.WALDir, ReadOnly: true, FS: o.FS, Knobs: settings.Default().Engine,
-		Stores: o.Settings.Cluster.Stores, Nth: int(o.ID) - 1, Fatal: bad,
+		Stores: o.Settings.Cluster.Stores, Nth: (int(o.ID) - 1) % o.Settings.Cluster.Stores, Fatal: bad,
 	})
 	if err != nil {
 		return nil, nil, err
@@ -74,7 +74,7 @@ func OpenInspection(o Options, bad func(error)) (x *Inspection, wrong []error, e
 		x.Regions = append(x.Regions, InspectedRegion{Region: r.region(), Replica: r.record.ID, Phase: r.state.Phase,
 			Applied: r.state.ApplyIndex, Logged: last})
 	}
-	if meta.IsMember(o.Settings.Cluster.Stores, o.ID) {
+	if meta.IsMember(o.Founders, o.ID) {
 		if err := x.raft.Check(topology.MetaRegion, topology.ReplicaID(o.ID)); err != nil {
 			wrong = append(wrong, err)
 		}

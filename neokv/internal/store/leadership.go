@@ -39,8 +39,8 @@ func (x *leadership) campaignForMeta() {
 		return
 	}
 	var voters []topology.StoreID
-	for i := range min(x.o.Settings.Cluster.Stores, meta.MaxReplicas) {
-		voters = append(voters, topology.StoreID(i+1))
+	for _, p := range meta.Members(x.o.Founders) {
+		voters = append(voters, p.Store)
 	}
 	if voters = x.present(voters); voters[0] == x.o.ID {
 		x.wg.Go(func() { x.campaign(topology.MetaRegion, voters, false) })
@@ -213,7 +213,7 @@ func (x *leadership) bridgeStalls() {
 			reassure(r.ID, self, voters)
 		}
 		voters = voters[:0]
-		for _, p := range meta.Members(x.o.Settings.Cluster.Stores) {
+		for _, p := range meta.Members(x.o.Founders) {
 			voters = append(voters, p.Replica)
 		}
 		reassure(topology.MetaRegion, topology.ReplicaID(x.o.ID), voters)

@@ -25,10 +25,10 @@ type metaMember struct {
 
 // start starts the store's replica of meta if it is to have one.
 func (x *metaMember) start() error {
-	if !meta.IsMember(x.o.Settings.Cluster.Stores, x.o.ID) {
+	if !meta.IsMember(x.o.Founders, x.o.ID) {
 		return nil
 	}
-	members := meta.Members(x.o.Settings.Cluster.Stores)
+	members := meta.Members(x.o.Founders)
 	if x.raft.Ran(topology.MetaRegion, topology.ReplicaID(x.o.ID)) {
 		members = nil
 	} else {
@@ -36,7 +36,7 @@ func (x *metaMember) start() error {
 	}
 	group, err := meta.Start(meta.Options{
 		Store: x.o.ID, Engine: x.engine, Host: x.raft, Knobs: x.o.Settings.Raft,
-		Failed: x.o.FS.Failed, Fence: x.o.FS.Fence, Initial: x.o.Initial,
+		Failed: x.o.FS.Failed, Fence: x.o.FS.Fence, Initial: x.o.Initial, Members: len(meta.Members(x.o.Founders)),
 		Interval: Heartbeat, Changed: x.reporting.ring,
 	}, members)
 	if err != nil {
@@ -63,7 +63,7 @@ func (x *metaMember) leading() bool {
 
 // next returns the store to ask after id, of those that have a replica of meta.
 func (x *metaMember) next(id topology.StoreID) topology.StoreID {
-	return 1 + id%topology.StoreID(min(x.o.Settings.Cluster.Stores, meta.MaxReplicas))
+	return 1 + id%topology.StoreID(min(x.o.Founders, meta.MaxReplicas))
 }
 
 // follow notes the store to which reports go from now on.
@@ -114,4 +114,44 @@ func (x *metaMember) allocateHere(ctx context.Context, n int) (a meta.Allocated,
 		return a, errNotLeading
 	}
 	return group.Allocate(ctx, 1, n)
+}
+
+// change is Store.ChangeMap.
+func (x *metaMember) change(ctx context.Context, c meta.MapChange) (id uint64, err error) {
+	ctx, end, ok := x.enter(ctx)
+	if !ok {
+		return 0, errClosing
+	}
+	defer end()
+	ctx, cancel := context.WithTimeout(ctx, 2*stepTime)
+	defer cancel()
+	var got meta.Changed
+	if !retry(ctx, 10*changePause, func() bool {
+		got = meta.Changed{}
+		if at := x.target(); at == x.o.ID {
+			got, err = x.changeHere(ctx, c)
+		} else {
+			err = x.ask(ctx, at, message{Map: &c}, &got)
+		}
+		return err == nil && (got.ID > 0 || got.Refused != "")
+	}) {
+		return 0, fmt.Errorf("no answer of the leader of meta: %w", errors.Join(err, ctx.Err()))
+	}
+	if got.Refused != "" {
+		return 0, errors.New(got.Refused)
+	}
+	return got.ID, nil
+}
+
+// changeHere is change at meta's leader.
+func (x *metaMember) changeHere(ctx context.Context, c meta.MapChange) (got meta.Changed, err error) {
+	group := x.group.Load()
+	if group == nil || !x.leading() {
+		return got, errNotLeading
+	}
+	if s := c.Store; s != nil && s.State != meta.Up && meta.IsMember(x.o.Founders, s.ID) {
+		return meta.Changed{Refused: fmt.Sprintf("store %d has a replica of the cluster map, which does not move yet",
+			s.ID)}, nil
+	}
+	return group.Change(ctx, c)
 }

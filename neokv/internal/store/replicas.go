@@ -83,7 +83,7 @@ func (x *keeper) checkLogs(all []ownedRegion) error {
 		})
 	}
 	wg.Wait()
-	if meta.IsMember(x.o.Settings.Cluster.Stores, x.o.ID) {
+	if meta.IsMember(x.o.Founders, x.o.ID) {
 		errs = append(errs, x.raft.Check(topology.MetaRegion, topology.ReplicaID(x.o.ID)))
 	}
 	return errors.Join(errs...)

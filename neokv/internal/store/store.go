@@ -4,6 +4,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -42,6 +43,9 @@ type Options struct {
 	Port int
 	// ReplicaPort is that of the second address, 0 if there is none: see route.PublicStore.
 	ReplicaPort int
+	// Founders is with how many stores the cluster began: the first of them have meta's replicas. 0 stands for those of
+	// Settings.
+	Founders int
 	// Cluster is the identity of the cluster to which the folder belongs. Initial is the map that meta's leader
 	// proposes if the cluster has none.
 	Cluster [16]byte
@@ -155,6 +159,7 @@ func Places(dir, walDir string) disk.Places {
 func newStore(o Options) *Store {
 	s := new(Store)
 	c := &s.core
+	o.Founders = cmp.Or(o.Founders, o.Settings.Cluster.Stores)
 	c.o, c.reporting, c.tending = o, newBell(), newBell()
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	s.records = records{c}
@@ -168,7 +173,7 @@ func newStore(o Options) *Store {
 	s.homes = homes{core: c, replicas: &s.replicas, space: &s.space, cluster: &s.cluster, leadership: &s.leadership,
 		away: make(map[topology.RegionID]*awayRegion)}
 	s.watch = spaceWatch{core: c, replicas: &s.replicas, space: &s.space, cluster: &s.cluster, leadership: &s.leadership}
-	s.bus.open(c)
+	s.bus.open(c, &s.cluster)
 	s.scripts = scripts{core: c, cluster: &s.cluster}
 	s.audit = audit{core: c, replicas: &s.replicas, cluster: &s.cluster}
 	s.stepCalls = stepCalls{core: c, replicas: &s.replicas, cluster: &s.cluster, drivers: &s.drivers}
@@ -183,7 +188,7 @@ func newStore(o Options) *Store {
 		s.loads.sampler = new(schedule.SlotSampler)
 	}
 	s.plans = plans{core: c, cluster: &s.cluster, orders: &s.orders}
-	s.windows = windows{core: c, meta: &s.meta, cluster: &s.cluster}
+	s.windows = windows{core: c, cluster: &s.cluster}
 	s.heartbeat = heartbeat{core: c, replicas: &s.replicas, space: &s.space, meta: &s.meta, cluster: &s.cluster,
 		loads: &s.loads, plans: &s.plans, windows: &s.windows}
 	s.slots = slots{core: c, records: &s.records, replicas: &s.replicas, space: &s.space, cluster: &s.cluster,
@@ -194,7 +199,7 @@ func newStore(o Options) *Store {
 		sampler: s.loads.sampler, scriptTurn: make(chan struct{}, max(1, runtime.NumCPU()/2))}
 	s.calls = calls{core: c, space: &s.space, meta: &s.meta, cluster: &s.cluster, progress: &s.progress,
 		leadership: &s.leadership, homes: &s.homes, bus: &s.bus, scripts: &s.scripts, audit: &s.audit,
-		stepCalls: &s.stepCalls, orders: &s.orders, windows: &s.windows, heartbeat: &s.heartbeat, slots: &s.slots,
+		stepCalls: &s.stepCalls, orders: &s.orders, heartbeat: &s.heartbeat, slots: &s.slots,
 		replicas: &s.replicas}
 	return s
 }
@@ -231,7 +236,7 @@ func Open(o Options) (s *Store, err error) {
 	}()
 	s.engine, err = engine.Open(engine.Options{
 		Dir: o.FS.PathJoin(o.Dir, engineDir), WALDir: o.WALDir, MustExist: o.Known, FS: o.FS, Knobs: o.Settings.Engine,
-		Stores: o.Settings.Cluster.Stores, Nth: int(o.ID) - 1, Fatal: o.FS.Fence,
+		Stores: o.Settings.Cluster.Stores, Nth: (int(o.ID) - 1) % o.Settings.Cluster.Stores, Fatal: o.FS.Fence,
 	})
 	if err == nil {
 		err = o.FS.Failed() // a write failed meanwhile, and no call has returned that error
@@ -433,7 +438,7 @@ func (s *Store) Full() string { return s.space.why() }
 // Engine returns the store's engine, for tests to inspect.
 func (s *Store) Engine() *engine.Engine { return s.engine }
 
-// ChangeWindow has meta's leader change a window of the map, and returns the window's id.
-func (s *Store) ChangeWindow(ctx context.Context, c meta.WindowChange) (id uint64, err error) {
-	return s.windows.change(ctx, c)
+// ChangeMap has meta's leader change a window or a store of the map, and returns its id.
+func (s *Store) ChangeMap(ctx context.Context, c meta.MapChange) (id uint64, err error) {
+	return s.meta.change(ctx, c)
 }
