@@ -201,6 +201,15 @@ func drawMove(r *rand.Rand, o DrawOptions, f *Fault) {
 	}
 }
 
+// drawAdd and drawRemove draw a region and a store, which are taken as those of drawMove.
+func drawAdd(r *rand.Rand, o DrawOptions, f *Fault) {
+	f.Region, f.To = 1+r.IntN(o.Regions), 1+r.IntN(o.Stores)
+}
+
+func drawRemove(r *rand.Rand, o DrawOptions, f *Fault) {
+	f.Region, f.From = 1+r.IntN(o.Regions), 1+r.IntN(o.Stores)
+}
+
 // drawFail draws an error that clients take for passing. The commands are not those of transactions: where MULTI alone
 // is refused, what follows it in a pipeline takes effect at once.
 func drawFail(r *rand.Rand, o DrawOptions, f *Fault) {

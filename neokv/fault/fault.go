@@ -236,8 +236,8 @@ var rows = []row{
 	{Migrate, "show clients that slots migrate from a store to another, with ASK, and then move the leadership of their " +
 		"regions, or call that off", []arg{slots, migration}, nil, drawMigrate},
 	{MoveReplica, "move a region's replica from a store to another", []arg{region, source, goal}, nil, drawMove},
-	{AddReplica, "give a region one more replica, on a store", []arg{region, target}, nil, nil},
-	{RemoveReplica, "take the replica on a store from a region", []arg{region, loser}, nil, nil},
+	{AddReplica, "give a region one more replica, on a store", []arg{region, target}, nil, drawAdd},
+	{RemoveReplica, "take the replica on a store from a region", []arg{region, loser}, nil, drawRemove},
 	{AddStore, "add a new store, which has no replicas yet", nil, nil, nil},
 	{Heal, "end all faults and start the stores that are down", nil, nil, nil},
 }

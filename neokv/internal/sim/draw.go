@@ -23,16 +23,15 @@ const (
 // Kinds returns the kinds of faults that torture draws: verbs, and what no verb says.
 func Kinds() (all []string) {
 	for _, v := range fault.Drawn() {
-		if !apart(v) {
-			all = append(all, string(v))
-		}
+		all = append(all, string(v))
 	}
 	return append(all, stalls, unsynced, scripted)
 }
 
-// apart reports whether only plans of its own draw a verb. Not all clients of torture follow ASK; the plan migrations
-// has those that do. The plan moves has clusters with stores to move replicas to.
-func apart(v fault.Verb) bool { return v == fault.Migrate || v == fault.MoveReplica }
+// changesReplicas reports whether a verb changes where the replicas of a region are.
+func changesReplicas(v fault.Verb) bool {
+	return v == fault.MoveReplica || v == fault.AddReplica || v == fault.RemoveReplica
+}
 
 // checkDrawn checks kinds of faults.
 func checkDrawn(kinds []string) error {
@@ -87,7 +86,7 @@ func (x scenario) draw(seed uint64, length time.Duration) scenario {
 	}
 	var verbs, chosen []string
 	for _, v := range fault.Drawn() {
-		if apart(v) || !has(string(v)) {
+		if v == fault.Migrate || changesReplicas(v) || !has(string(v)) {
 			continue
 		}
 		verbs = append(verbs, string(v))
@@ -103,6 +102,7 @@ func (x scenario) draw(seed uint64, length time.Duration) scenario {
 	if len(chosen) > 0 {
 		out.draws = []draws{{strings.Join(chosen, " "), 300 * time.Millisecond << r.IntN(4)}}
 	}
+	out.drawMoves(rand.New(rand.NewPCG(seed, 56)), has, len(verbs) == 0)
 	if r.IntN(4) == 0 {
 		out.chats = 3
 	}
@@ -117,6 +117,27 @@ func (x scenario) draw(seed uint64, length time.Duration) scenario {
 		}
 	}
 	return out.fill(r, length)
+}
+
+// drawMoves draws moves of replicas in one seed of three, and migrations in one of four. They are apart from the other
+// verbs, since a region whose replicas are only removed would soon have a single one. In half of the seeds with moves
+// there are stores to move to; else a replica has to be removed before.
+func (x *scenario) drawMoves(r *rand.Rand, has func(kind string) bool, always bool) {
+	var moves []string
+	for _, v := range fault.Drawn() {
+		if changesReplicas(v) && has(string(v)) {
+			moves = append(moves, string(v))
+		}
+	}
+	if chosen := r.IntN(3) == 0; len(moves) > 0 && (chosen || always) {
+		x.draws = append(x.draws, draws{strings.Join(moves, " "), 200 * time.Millisecond << r.IntN(4)})
+		if r.IntN(2) == 0 {
+			x.settings = append(x.settings, setting{"cluster.stores", "5"}, setting{"cluster.replicas", "3"})
+		}
+	}
+	if chosen := r.IntN(4) == 0; has(string(fault.Migrate)) && (chosen || always) {
+		x.draws = append(x.draws, draws{string(fault.Migrate), 200 * time.Millisecond << r.IntN(4)})
+	}
 }
 
 // fill returns the scenario with the shape of the cluster, the clocks and the schedule that it leaves to chance.

@@ -126,7 +126,7 @@ func (s *sim) perform(f fault.Fault) error {
 		return s.changeSome(f)
 	case fault.Migrate:
 		return s.migrate(f)
-	case fault.MoveReplica:
+	case fault.MoveReplica, fault.AddReplica, fault.RemoveReplica:
 		return s.moveReplica(f)
 	case fault.Restart:
 		return s.restart(f, len(running) == 0)
@@ -222,8 +222,9 @@ func (s *sim) migrate(f fault.Fault) error {
 	return s.change(f)
 }
 
-// moveReplica moves a replica of a region to a store that has none. Who has drawn the fault did not know which region
-// there would be, and where its replicas are: stores are counted on from those of the fault.
+// moveReplica moves a replica of a region to a store that has none, or adds one there, or takes one from a region that
+// has several. Who has drawn the fault did not know which region there would be, and where its replicas are: stores are
+// counted on from those of the fault.
 func (s *sim) moveReplica(f fault.Fault) error {
 	f.Region = int(s.regionOf(f.Region))
 	var with, without []int
@@ -236,15 +237,27 @@ func (s *sim) moveReplica(f fault.Fault) error {
 			}
 		}
 	}
-	if len(with) == 0 || len(without) == 0 {
+	added, removed := f.Verb != fault.RemoveReplica, f.Verb != fault.AddReplica
+	if added && len(without) == 0 || removed && len(with) == 0 || !added && len(with) == 1 {
 		return errNothing
 	}
-	f.From, f.To = with[f.From%len(with)], without[f.To%len(without)]
-	err := s.change(f)
-	if err == nil {
-		s.count(&s.stats.Moved)
+	if removed {
+		f.From = with[f.From%len(with)]
 	}
-	return err
+	if added {
+		f.To = without[f.To%len(without)]
+	}
+	err := s.change(f)
+	switch {
+	case err != nil:
+		return err
+	case added:
+		s.count(&s.stats.Moved)
+		s.reach(replicaAdded)
+	default:
+		s.reach(replicaRemoved)
+	}
+	return nil
 }
 
 // neighbours are the regions whose right neighbours have replicas on the same stores.

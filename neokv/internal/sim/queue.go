@@ -75,6 +75,7 @@ type queueClient struct {
 	q      *jobQueues
 	addrs  []string
 	addr   string
+	asking bool // ASKING comes before the next command
 	random *rand.Rand
 	w      *respConn
 }
@@ -124,7 +125,13 @@ func (c *queueClient) call(wait time.Duration, args ...string) (string, error) {
 			until = time.Now().Add(wait)
 		}
 		c.w.nc.SetDeadline(until)
-		reply, err := c.w.call(args...)
+		reply, err := "", error(nil)
+		if c.asking {
+			_, err = c.w.call("ASKING")
+		}
+		if c.asking = false; err == nil {
+			reply, err = c.w.call(args...)
+		}
 		var no refusal
 		switch {
 		case err == nil:
@@ -140,7 +147,11 @@ func (c *queueClient) call(wait time.Duration, args ...string) (string, error) {
 		}
 		c.close()
 		c.addr = ""
-		if _, to, ok := strings.Cut(string(no), "MOVED "); ok {
+		to, moved := strings.CutPrefix(string(no), "MOVED ")
+		if !moved {
+			to, c.asking = strings.CutPrefix(string(no), "ASK ")
+		}
+		if moved || c.asking {
 			_, c.addr, _ = strings.Cut(to, " ")
 		}
 		time.Sleep(time.Millisecond)

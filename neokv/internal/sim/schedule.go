@@ -74,7 +74,8 @@ func (s *sim) follow(x fault.Schedule) {
 		switch e.event.Fault.Verb {
 		case fault.Stop, fault.Kill, fault.Restart, fault.Heal:
 			line <- e
-		case fault.Split, fault.Merge, fault.Transfer, fault.StepDown, fault.Migrate, fault.MoveReplica: // side by side
+		case fault.Split, fault.Merge, fault.Transfer, fault.StepDown, fault.Migrate, fault.MoveReplica, fault.AddReplica,
+			fault.RemoveReplica: // side by side
 			changes.Go(func() { f.take(e) })
 		default:
 			f.take(e)

@@ -41,6 +41,12 @@ const (
 	compared          state = "replicas are compared while clients write"
 	servedAfterFaults state = "all regions take writes soon after faults, during a run"
 
+	// Of moves of replicas.
+	replicaAdded   state = "a region gets a replica on another store"
+	replicaRemoved state = "a region has a replica less"
+	killedMoving   state = "a kill while a replica of a region moves"
+	sentOn         state = "a client follows ASK to the store to which slots are shown to migrate"
+
 	// Of splits and merges; see bounds.go.
 	hasSplit        state = "a replica of a region applies a split"
 	hasMerged       state = "a replica of a region takes another one over"
@@ -64,7 +70,7 @@ var states = []state{
 	killedAtSync, killedInstalling, killedStarting, killedLeader, killedMajority, pausedLeader, cutLeader, clockOfLeader,
 	diskFailed, electedHung, electedPaused, electedCut, movedFull, refusedFull, refusedLog, heldAnswered, entryRefused,
 	behindLog, outcomeUnknown, chatUnknown, subscriptionEnded, reclaimed, readAtReplica, compared,
-	servedAfterFaults,
+	servedAfterFaults, replicaAdded, replicaRemoved, killedMoving, sentOn,
 	hasSplit, hasMerged, splitCalledOff, thawed, splitReplayed, mergeReplayed, splitEndedLater, mergeEndedLater,
 	splitMissed, joined, mergeMissed, frozenCovered, killedUnborn, killedFrozen, refusedBounds,
 }
@@ -95,6 +101,7 @@ func (s *sim) reachCounted() {
 	s.reachTimes(outcomeUnknown, s.stats.Unknown)
 	s.reachTimes(reclaimed, s.stats.Reclaimed)
 	s.reachTimes(compared, s.stats.Compared)
+	s.reachTimes(sentOn, s.stats.SentOn)
 }
 
 // sawBegin counts the states that a fault makes, which is about to hit stores that run.
@@ -106,6 +113,21 @@ func (s *sim) sawBegin(f fault.Fault, victims []seam.StorePlace) {
 			}
 		}
 		return false
+	}
+	moves := func() bool {
+		for _, n := range victims {
+			if st := n.Store(); st != nil {
+				for _, r := range st.Replicas() {
+					if desc, _ := r.Region(); !desc.Settled() {
+						return true
+					}
+				}
+			}
+		}
+		return false
+	}
+	if f.Verb == fault.Kill && moves() {
+		s.reach(killedMoving)
 	}
 	switch {
 	case f.Verb == fault.Kill && leads():
