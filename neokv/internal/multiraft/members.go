@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/lni/dragonboat/v4"
+	pb "github.com/lni/dragonboat/v4/raftpb"
 
 	"neokv.dev/neokv/internal/topology"
 )
@@ -46,6 +47,15 @@ func peers(members map[uint64]dragonboat.Target) (all []topology.Peer) {
 		all = append(all, topology.Peer{Store: store, Replica: topology.ReplicaID(id)})
 	}
 	return all
+}
+
+// Removal returns the replica that an entry removes from its region's Raft group.
+func Removal(e *LogEntry) (id topology.ReplicaID, ok bool) {
+	var c pb.ConfigChange
+	if e.Type != pb.ConfigChangeEntry || c.Unmarshal(e.Cmd) != nil || c.Type != pb.RemoveNode {
+		return 0, false
+	}
+	return topology.ReplicaID(c.ReplicaID), true
 }
 
 // MemberChange is a change of one member of a region's Raft group.

@@ -156,6 +156,9 @@ type (
 // The types of messages that others than transport look at.
 const (
 	Replicate       = pb.Replicate
+	ReplicateResp   = pb.ReplicateResp
+	RequestVote     = pb.RequestVote
+	RequestPreVote  = pb.RequestPreVote
 	InstallSnapshot = pb.InstallSnapshot
 	TimeoutNow      = pb.TimeoutNow
 )

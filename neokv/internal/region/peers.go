@@ -162,7 +162,11 @@ func (r *Replica) ChangeMember(ctx context.Context, deadline time.Time, what mul
 }
 
 // Hold keeps the region's log from an index on, for a joiner that has all before; 0 ends that.
-func (r *Replica) Hold(index uint64) { r.hold.Store(index) }
+func (r *Replica) Hold(index uint64) {
+	if !r.o.Mistakes.NoHold {
+		r.hold.Store(index)
+	}
+}
 
 // Logged returns how many bytes of entries this replica has applied since it began.
 func (r *Replica) Logged() uint64 { return r.logged.Load() }

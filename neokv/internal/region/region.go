@@ -106,6 +106,7 @@ type Mistakes struct {
 	SameVersions bool // a new leader counts versions from the same base as the last
 	AnyBase      bool // apply accepts a read set whatever was applied since it was made
 	KeptRows     bool // keeps rows beyond a term, and when others' entries change them
+	NoHold       bool // keeps no log for a joiner
 	AnyBeginning bool // a joiner takes entries and snapshots of before it became a peer
 	AnyBounds    bool // apply accepts entries that were made under other bounds
 	KeptLease    bool // keeps its lease while it splits

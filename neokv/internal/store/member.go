@@ -37,6 +37,7 @@ type memberView struct {
 	self    topology.ReplicaID          // the leader's replica
 	up      map[topology.ReplicaID]bool // the peers that run
 	near    bool                        // the joiner is near the end of the log
+	lax     bool                        // planted: see Mistakes.CountNonVoters
 }
 
 // nextMember returns the step that a move needs next, and the peer that it is about. While it has to wait it says why.
@@ -92,7 +93,9 @@ func nextMember(v *memberView) (next memberStep, p topology.Peer, why string) {
 }
 
 // votes reports whether a replica is a voter, listens whether it is a non-voter.
-func (v *memberView) votes(id topology.ReplicaID) bool   { return isMember(v.members.Voters, id) }
+func (v *memberView) votes(id topology.ReplicaID) bool {
+	return isMember(v.members.Voters, id) || v.lax && v.listens(id)
+}
 func (v *memberView) listens(id topology.ReplicaID) bool { return isMember(v.members.NonVoters, id) }
 
 func isMember(all []topology.Peer, id topology.ReplicaID) bool {
@@ -133,6 +136,11 @@ func (v *memberView) quorum(without, with topology.ReplicaID) bool {
 	}
 	if with != 0 {
 		count(with)
+	}
+	for _, p := range v.members.NonVoters {
+		if v.lax {
+			count(p.Replica)
+		}
 	}
 	return 2*up > n
 }

@@ -309,7 +309,8 @@ func (x *moves) look(ctx context.Context, d *driving) (*memberView, error) {
 	}
 	_, self := d.Region()
 	set := d.Peers()
-	v := &memberView{peers: set.Peers, members: members, self: self, up: map[topology.ReplicaID]bool{self: true}}
+	v := &memberView{peers: set.Peers, members: members, self: self, up: map[topology.ReplicaID]bool{self: true},
+		lax: x.o.Mistakes.CountNonVoters}
 	if d.held == 0 {
 		d.Hold(d.Applied())
 		d.held = max(1, d.Logged())
@@ -375,6 +376,11 @@ func (x *moves) take(ctx context.Context, d *driving, v *memberView, next member
 		}
 		return region.ErrNotLeader
 	case memberRemove:
+		if x.o.Mistakes.EarlyMoveEnd {
+			if err := d.ChangePeers(ctx, deadline, set.Conf, ended(set.Peers)); err != nil {
+				return err
+			}
+		}
 		return d.ChangeMember(ctx, deadline, multiraft.RemoveMember, p, v.members.Change)
 	case memberEnd:
 		return d.ChangePeers(ctx, deadline, set.Conf, ended(set.Peers))

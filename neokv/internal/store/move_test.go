@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"neokv.dev/neokv/fault"
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/route"
@@ -340,4 +341,120 @@ func crashInMove(t *testing.T, of string, at memberStep) {
 		}
 		c.intact(1, want)
 	})
+}
+
+// part cuts the links between two groups of stores.
+func (c *testStores) part(some, others []topology.StoreID) {
+	for _, a := range some {
+		for _, b := range others {
+			c.network.SetLink(a, b, fault.Net{Cut: true}, nil)
+			c.network.SetLink(b, a, fault.Net{Cut: true}, nil)
+		}
+	}
+}
+
+// TestRemovedNeverVotes has a store that has destroyed its replica of a region know only a map of before. It does not
+// begin the replica again. That one would vote without all that it had promised: with a voter that has heard of no
+// change it would be a quorum of the members of before, beside that of the present members.
+func TestRemovedNeverVotes(t *testing.T) {
+	leaders := func(t *testing.T, m Mistakes) (all []topology.StoreID) {
+		fiveStores(t, func(t *testing.T, c *testStores) {
+			c.lead(1, 2)
+			c.part([]topology.StoreID{1}, []topology.StoreID{2, 3, 4, 5})
+			if err := c.stores[1].Move(t.Context(), 1, 3, 4); err != nil {
+				t.Fatal(err)
+			}
+			c.until("end of the replica", func() bool {
+				c.stores[2].slots.mu.Lock()
+				defer c.stores[2].slots.mu.Unlock()
+				return c.stores[2].Replica(1) == nil && !c.stores[2].slots.ending[1]
+			})
+			c.part([]topology.StoreID{3}, []topology.StoreID{2, 4, 5})
+			c.network.SetLink(1, 3, fault.Net{}, nil)
+			c.network.SetLink(3, 1, fault.Net{}, nil)
+			// A start removes the folder in which the Raft library has marked the replica as removed.
+			if err := c.stores[2].Close(); err != nil {
+				t.Error(err)
+			}
+			c.open(2, false)
+			old := *c.initial
+			old.Version = 1 << 40 // no map that comes replaces it
+			c.stores[2].cluster.mu.Lock()
+			c.stores[2].cluster.current = &old
+			c.stores[2].cluster.mu.Unlock()
+			c.stores[2].tending.ring()
+			time.Sleep(5 * time.Second)
+			for _, s := range c.stores {
+				if r := s.Replica(1); r != nil {
+					p := region.Pending{Run: run("SET", "k2", fmt.Sprint(s.ID())), Deadline: time.Now().Add(time.Second)}
+					r.Propose(&p)
+					if p.Wait(); p.Err == nil {
+						all = append(all, s.ID())
+					}
+				}
+			}
+		}, func(c *testStores) { c.mistakes = m })
+		return all
+	}
+	if got := fmt.Sprint(leaders(t, Mistakes{})); got != "[2]" {
+		t.Errorf("stores %s take writes; want store 2 alone", got)
+	}
+	if got := fmt.Sprint(leaders(t, Mistakes{AnyReturn: true})); got != "[1 2]" {
+		t.Errorf("stores %s take writes, where a removed replica comes back; want two entries of one index", got)
+	}
+}
+
+// TestLogIsHeld moves a replica to a store far away while clients write. The log is cut every few entries, but for the
+// joiner. If it were not held, the end of each snapshot would find the log cut behind it, and another one would begin.
+func TestLogIsHeld(t *testing.T) {
+	ends := func(t *testing.T, m Mistakes) (well bool) {
+		fiveStores(t, func(t *testing.T, c *testStores) {
+			c.lead(1, 1)
+			random := rand.New(rand.NewPCG(1, 1))
+			value := make([]byte, 100<<10)
+			for i := range 8 {
+				for j := range value {
+					value[j] = byte(random.Uint32())
+				}
+				c.want("+OK\r\n", "SET", fmt.Sprint("{k2}", i), string(value))
+			}
+			c.network.SetLink(1, 4, fault.Net{Bandwidth: 300 << 10}, random)
+			stop := make(chan struct{})
+			var writers sync.WaitGroup
+			for i := range 1 {
+				writers.Go(func() {
+					for n := 0; ; n++ {
+						p := region.Pending{Run: run("SET", fmt.Sprint("{k2}w", i), fmt.Sprint(n)),
+							Deadline: time.Now().Add(time.Second)}
+						c.stores[0].Replica(1).Propose(&p)
+						p.Wait()
+						select {
+						case <-stop:
+							return
+						case <-time.After(time.Millisecond):
+						}
+					}
+				})
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second)
+			err := c.stores[0].Move(ctx, 1, 3, 4)
+			cancel()
+			close(stop)
+			writers.Wait()
+			c.network.SetLink(1, 4, fault.Net{}, nil)
+			far := c.stores[3].Replica(1)
+			t.Logf("%v after %d entries, %d of them at store 4", err, c.stores[0].Replica(1).Applied(), far.Applied())
+			well = err == nil
+		}, func(c *testStores) {
+			c.mistakes = m
+			c.raft = func(k *settings.RaftKnobs) { k.SnapshotEntries, k.CompactionOverhead = 20, 5 }
+		})
+		return well
+	}
+	if !ends(t, Mistakes{}) {
+		t.Error("the move does not end")
+	}
+	if ends(t, Mistakes{Region: region.Mistakes{NoHold: true}}) {
+		t.Error("nothing shows that the log is not held")
+	}
 }

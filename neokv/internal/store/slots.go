@@ -84,7 +84,7 @@ func (x *slots) addMissing(b *engine.Batch, m *meta.Map, missing []*topology.Reg
 		peer, _ := r.PeerOn(x.o.ID)
 		if ended, err := x.records.ended(r.ID); err != nil {
 			return err
-		} else if peer.Replica <= ended || x.ending[r.ID] {
+		} else if peer.Replica <= ended && !x.o.Mistakes.AnyReturn || x.ending[r.ID] {
 			continue // the map is older than the removal of this replica
 		}
 		record := keys.ReplicaRecord{ID: peer.Replica, Begins: keys.JoinsVoting, Born: r.ConfVersion,

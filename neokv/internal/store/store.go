@@ -103,7 +103,12 @@ type Mistakes struct {
 	StubbornMerge bool
 	AnyJoin       bool // a store joins a region whose slots another of its replicas has
 	StaleRemoval  bool // a replica is destroyed by a map that is older than its reservation
-	RepeatBatch   bool // published messages of which no other store has told that it has them are sent again
+	AnyReturn     bool // a map of before its removal brings a replica back
+	// CountNonVoters: a move takes a non-voter for a voter.
+	CountNonVoters bool
+	// EarlyMoveEnd: a move ends before its last change of the members.
+	EarlyMoveEnd bool
+	RepeatBatch  bool // published messages of which no other store has told that it has them are sent again
 }
 
 // Store is a running store. It is the door to its parts: each has its own state, and its doc comment says which

@@ -25,6 +25,7 @@ import (
 // not know this could win an election by members that are two changes old, with voters that the newer members need not.
 type commits struct {
 	interval time.Duration // 0: no limit
+	all      bool          // see Mistakes.AnyCommit
 
 	mu   sync.Mutex
 	told map[follower]time.Time
@@ -50,7 +51,7 @@ func (c *commits) leave(m *pb.Message, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch last, ok := c.told[to]; {
-	case !ok || now.Sub(last) >= c.interval || changesMembers(m.Entries):
+	case !ok || now.Sub(last) >= c.interval || changesMembers(m.Entries) && !c.all:
 		if c.told == nil {
 			c.told = make(map[follower]time.Time)
 		}

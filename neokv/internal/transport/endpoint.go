@@ -81,8 +81,8 @@ type callAnswer struct {
 // Fresh, since a store that starts has forgotten its promises. NewEndpoint isolates an earlier endpoint of the same
 // store. If the listener does not open, NewNodeHost returns the error.
 func (n *Network) NewEndpoint(o Options) *Endpoint {
-	e := &Endpoint{o: o, net: n, place: n.place(o.Store), commits: commits{interval: o.CommitInterval},
-		lines: make(map[topology.StoreID]*linkEnd), pace: newPace(o.SnapshotRate)}
+	e := &Endpoint{o: o, net: n, place: n.place(o.Store), lines: make(map[topology.StoreID]*linkEnd),
+		pace: newPace(o.SnapshotRate), commits: commits{interval: o.CommitInterval, all: o.Mistakes.AnyCommit}}
 	e.nth = e.place.made.Add(1)
 	if old := e.place.now.Load(); old != nil {
 		old.Isolate()

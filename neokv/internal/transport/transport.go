@@ -121,6 +121,7 @@ type Options struct {
 // default.
 type Mistakes struct {
 	NoPromise bool // votes are granted in spite of a promised lease
+	AnyCommit bool // messages with changes of members lose their commit index as others do
 }
 
 // Stats are counters since the endpoint was made.

@@ -56,6 +56,7 @@ type Options struct {
 type Mistakes struct {
 	NoSync   bool // what must be durable on return is not synced
 	LateSync bool // every other round is synced with the next one
+	NoCommit bool // the commit index is not saved with a change of members
 }
 
 // Log is the log store of all regions of a store. raftio.ILogDB documents most of its methods. All may run

@@ -254,7 +254,7 @@ func (r *replica) put(b *engine.Batch, ud *pb.Update, l *Log) (durable bool, err
 	if len(ents) == 0 {
 		return durable, nil
 	}
-	if changesMembers(ents) {
+	if changesMembers(ents) && !l.o.Mistakes.NoCommit {
 		if err := r.putState(b, r.state); err != nil {
 			return false, err
 		}
