@@ -9,6 +9,7 @@ import (
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/redis"
+	"neokv.dev/neokv/internal/topology"
 )
 
 // core is the state that the parts of a replica share. Fields that change are atomic: one part writes them, all parts
@@ -45,7 +46,8 @@ type core struct {
 	orphanWrites atomic.Uint64
 
 	watches watches
-	hold    atomic.Uint64 // from which index on the log is kept for a joiner, 0 if for none
+	hold    atomic.Uint64                        // from which index on the log is kept for a joiner, 0 if for none
+	removed atomic.Pointer[[]topology.ReplicaID] // replicas that this one has seen to leave the region
 
 	// epoch rises, by any step, in three cases: after something other than an entry has replaced the region's data, after
 	// the bounds have changed, and before readers can see the first legacy string. In all cases apply stores the fields

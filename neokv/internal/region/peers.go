@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -90,10 +91,25 @@ func (m *machine) publishPeers() {
 	}
 	m.regroup = false
 	set := m.record.PeerSet
-	m.peers.Store(&set)
+	m.noteRemoved(m.peers.Swap(&set).Peers, set.Peers)
 	if f := m.o.OnBounds; f != nil {
 		f(m.o.Region.ID)
 	}
+}
+
+// noteRemoved notes the replicas that are peers no more. A move ends when the members of the group are the peers, so
+// these have been removed, or were never members, and ids never come back.
+func (m *machine) noteRemoved(old, now []topology.Peer) {
+	var all []topology.ReplicaID
+	if known := m.removed.Load(); known != nil {
+		all = slices.Clone(*known)
+	}
+	for _, p := range old {
+		if !slices.ContainsFunc(now, func(o topology.Peer) bool { return o.Replica == p.Replica }) {
+			all = append(all, p.Replica)
+		}
+	}
+	m.removed.Store(&all)
 }
 
 // Peers returns the peers as of the entries that this replica has applied. Nobody may change them.
@@ -189,10 +205,19 @@ func (r *Replica) heldTo() uint64 {
 	return held
 }
 
-// Takes reports whether the replica may get a message. A replica that begins as a non-voter, and has no data yet,
-// takes neither the first entries of the region, which may be older than the slots that its store has reserved for it,
-// nor a snapshot of before it became a peer. So it begins with a snapshot behind the last change of the bounds.
+// Takes reports whether the replica may get a message. Nobody votes for a replica that this one knows to be removed, so
+// that a store that has not heard of the removal disturbs no term. After a restart a replica knows only of later
+// removals. From ids of which it knows nothing it takes requests for votes: a new member may need its vote before it has
+// applied that one's addition.
+//
+// A replica that begins as a non-voter, and has no data yet, takes neither the first entries of the region, which may be
+// older than the slots that its store has reserved for it, nor a snapshot of before it became a peer. So it begins with
+// a snapshot behind the last change of the bounds.
 func (r *Replica) Takes(m *multiraft.Message) bool {
+	if m.Type == multiraft.RequestVote || m.Type == multiraft.RequestPreVote {
+		gone := r.removed.Load()
+		return gone == nil || !slices.Contains(*gone, topology.ReplicaID(m.From))
+	}
 	if r.o.After == 0 || r.Applied() > 0 || r.o.Mistakes.AnyBeginning {
 		return true
 	}

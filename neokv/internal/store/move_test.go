@@ -14,6 +14,7 @@ import (
 
 	"neokv.dev/neokv/fault"
 	"neokv.dev/neokv/internal/keys"
+	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/topology"
@@ -343,12 +344,48 @@ func crashInMove(t *testing.T, of string, at memberStep) {
 	})
 }
 
-// part cuts the links between two groups of stores.
+// TestRemovedAsksInVain: no vote is given to a replica that has been removed, also where its store has not heard of that.
+// New members get votes, and so do ids of which nobody knows anything.
+func TestRemovedAsksInVain(t *testing.T) {
+	fiveStores(t, func(t *testing.T, c *testStores) {
+		c.lead(1, 1)
+		c.part([]topology.StoreID{3}, []topology.StoreID{1, 2, 4, 5})
+		if err := c.stores[0].Move(t.Context(), 1, 3, 4); err != nil {
+			t.Fatal(err)
+		}
+		joined, _ := c.stores[0].Replica(1).Region()
+		peer, _ := joined.PeerOn(4)
+		c.until("end of the move on store 2", func() bool { return c.stores[1].Replica(1).Peers().Conf == joined.ConfVersion })
+		for _, on := range c.stores[:2] {
+			for from, want := range map[topology.ReplicaID]bool{1: false, 2: false, 3: true, peer.Replica: false, 99: false} {
+				for _, kind := range []multiraft.Message{{Type: multiraft.RequestVote}, {Type: multiraft.RequestPreVote}} {
+					m := kind
+					m.ShardID, m.From = 1, uint64(from)
+					if got := on.calls.drops(&m); got != want {
+						t.Errorf("store %d drops %v from replica %d: %v; want %v", on.ID(), m.Type, from, got, want)
+					}
+				}
+			}
+		}
+		c.mend()
+		c.intact(1, "[1 2 4]")
+	})
+}
+
+// part cuts the links between two groups of stores. mend makes all links good again.
 func (c *testStores) part(some, others []topology.StoreID) {
 	for _, a := range some {
 		for _, b := range others {
 			c.network.SetLink(a, b, fault.Net{Cut: true}, nil)
 			c.network.SetLink(b, a, fault.Net{Cut: true}, nil)
+		}
+	}
+}
+
+func (c *testStores) mend() {
+	for _, a := range c.stores {
+		for _, b := range c.stores {
+			c.network.SetLink(a.ID(), b.ID(), fault.Net{}, nil)
 		}
 	}
 }
