@@ -1,10 +1,12 @@
 package history
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
 	"neokv.dev/results"
+	"neokv.dev/workloads"
 )
 
 // confirm fills in how to measure the runs on both sides of a change in turn.
@@ -30,11 +32,21 @@ func (c *ChangePoint) confirm(after, by *TrendRun) {
 		c.Unconfirmed = "commit and settings are the same: something else has changed"
 	case odd:
 		c.Unconfirmed = "a setting differs whose value ab cannot take"
-	case len(h.Groups) > 1 || len(h.Groups) == 1 && h.Groups[0].Content != nil:
-		c.Unconfirmed = "ab cannot send this load, which is of several groups or of a file"
+	case len(h.Groups) > 1 || len(h.Groups) == 1 && !sendable(&h.Groups[0]):
+		c.Unconfirmed = "ab cannot send this load, which is of several groups, of a file, of one node or slot, or of a " +
+			"workload that is another one now"
 	default:
 		c.Confirm = append([]string{"ab", "--a", strings.TrimSpace(a), "--b", strings.TrimSpace(b)}, loadFlags(h)...)
 	}
+}
+
+// sendable reports whether ab sends what the group did: a workload that this program has, with the same contents.
+func sendable(g *results.ClientGroup) bool {
+	if g.OneNode || g.OneSlot || !slices.Contains(workloads.Names(), g.Workload) {
+		return false
+	}
+	w, err := workloads.Find(g.Workload)
+	return err == nil && (g.Content == nil || g.Content.SHA256 == results.ContentOf(w.Text).SHA256)
 }
 
 func revision(r *TrendRun) string { return "revision=" + r.Commit }
@@ -65,6 +77,9 @@ func loadFlags(h *results.Header) (args []string) {
 		flag("rate", g.Rate)
 		flag("records", strconv.FormatUint(g.Records, 10))
 		flag("elements", strconv.Itoa(g.Elements))
+		if _, err := strconv.Atoi(g.ValueBytes); err == nil { // else the workload says which sizes there are
+			flag("value-size", g.ValueBytes+"B")
+		}
 	}
 	return args
 }

@@ -16,6 +16,7 @@ import (
 	"neokv.dev/results"
 	"neokv.dev/results/changepoint"
 	"neokv.dev/results/compare"
+	"neokv.dev/workloads"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -322,6 +323,7 @@ func TestGroups(t *testing.T) {
 
 // TestConfirm: the command measures both sides, or a reason says why there is none.
 func TestConfirm(t *testing.T) {
+	const other = "which is of several groups, of a file, of one node or slot, or of a workload that is another one now"
 	for _, c := range []struct {
 		change func(a, b *results.Header)
 		want   string
@@ -342,7 +344,19 @@ func TestConfirm(t *testing.T) {
 		{func(a, b *results.Header) { b.Cluster.InProcess = false },
 			"cannot be confirmed by ab: the target was not a cluster of bench's own"},
 		{func(a, b *results.Header) { b.Groups = append(b.Groups, b.Groups[0]) },
-			"cannot be confirmed by ab: ab cannot send this load, which is of several groups or of a file"},
+			"cannot be confirmed by ab: ab cannot send this load, " + other},
+		{func(a, b *results.Header) { b.Groups[0].OneSlot = true },
+			"cannot be confirmed by ab: ab cannot send this load, " + other},
+		{func(a, b *results.Header) { b.Groups[0].Content = results.ContentOf([]byte("mix: []")) },
+			"cannot be confirmed by ab: ab cannot send this load, " + other},
+		{func(a, b *results.Header) { // as bench writes it
+			w, err := workloads.Find("get")
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.Groups[0].Content, b.Groups[0].ValueBytes = results.ContentOf(w.Text), "100"
+		}, "to confirm: neokv ab --a revision=00000abc0001 --b revision=00000abc0002 " +
+			"--profile default --mem --workload get --clients 4 --pipeline 1 --records 10 --value-size 100B"},
 		{func(a, b *results.Header) { b.Settings = map[string]string{"engine.memtable_size": ""} },
 			"cannot be confirmed by ab: a setting differs whose value ab cannot take"},
 	} {
