@@ -459,7 +459,7 @@ func TestProof(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	trials, err := ReadTrials(&file)
+	trials, err := ReadOwnTrials(&file)
 	if err != nil || len(trials) != 6 {
 		t.Fatalf("%d trials, %v", len(trials), err)
 	}
@@ -482,12 +482,16 @@ func TestProof(t *testing.T) {
 	if says := FalseAlarms(two, "", 0); !strings.Contains(says, "not advised here") {
 		t.Errorf("%q, although two of sixty would fail", says)
 	}
-	for _, text := range []string{"{}", `{"verdict":`, `{"verdict":"pass"}{"verdict":`} {
-		if _, err := ReadTrials(strings.NewReader(text)); err == nil {
+	whole := `{"build":{"go":"go1"},"verdict":"pass"}`
+	if trials, err := ReadOwnTrials(strings.NewReader(whole)); err != nil || len(trials) != 1 {
+		t.Errorf("%s: %v, %v", whole, trials, err)
+	}
+	for _, text := range []string{"{}", `{"verdict":`, whole + `{"verdict":`, `{"kind":"same","verdict":"pass"}`} {
+		if _, err := ReadOwnTrials(strings.NewReader(text)); err == nil {
 			t.Errorf("a file of something else is read: %s", text)
 		}
 	}
-	if trials, err := ReadTrials(strings.NewReader("")); err != nil || trials != nil {
+	if trials, err := ReadOwnTrials(strings.NewReader("")); err != nil || trials != nil {
 		t.Errorf("a new file: %v, %v", trials, err)
 	}
 }

@@ -186,7 +186,7 @@ func (f *checkFlags) tryGate(ctx context.Context, p process) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	trials, err := gate.ReadTrials(file)
+	trials, err := gate.ReadOwnTrials(file)
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.prove, err)
 	}

@@ -224,18 +224,9 @@ func (k *Kind) tally(trials []Trial) (n, caught int) {
 	return n, caught
 }
 
-// ReadTrials reads the trials of all sittings.
-func ReadTrials(r io.Reader) (out []Trial, err error) {
-	for lines := json.NewDecoder(r); ; {
-		var t Trial
-		switch err := lines.Decode(&t); {
-		case err == io.EOF:
-			return out, nil
-		case err != nil || t.Kind == "":
-			return nil, fmt.Errorf("trial %d is not one of planted mistakes, or is cut off", len(out)+1)
-		}
-		out = append(out, t)
-	}
+// ReadTrials reads trials with planted mistakes.
+func ReadTrials(r io.Reader) ([]Trial, error) {
+	return gate.ReadTrials(r, "planted mistakes", func(t *Trial) bool { return t.Kind != "" })
 }
 
 // Table is a table in Markdown: what finds each kind, how often, with what bound, and what is demanded.

@@ -184,7 +184,7 @@ func TestTable(t *testing.T) {
 			t.Errorf("no %q in:\n%s", want, table)
 		}
 	}
-	for _, text := range []string{"{}", `{"kind":`} {
+	for _, text := range []string{"{}", `{"kind":`, `{"build":{"go":"go1"},"verdict":"pass"}`} {
 		if _, err := ReadTrials(strings.NewReader(text)); err == nil {
 			t.Errorf("%q is read", text)
 		}
