@@ -93,12 +93,13 @@ func Kinds() []Kind {
 			{pipelineFile, taken, "\n\tfor end := time.Now().Add(time.Duration(len(c.cmds)) * 2500); " +
 				"time.Now().Before(end); {\n\t}" + taken}}, 18, 20},
 		{"flushes", "memtables are flushed early", counts, "flush bytes", []Edit{
-			{openFile, opened, opened + "\tgo func() {\n\t\tfor ; ; time.Sleep(20 * time.Millisecond) {\n" +
-				"\t\t\t_ = e.Flush()\n\t\t}\n\t}()\n"},
+			{openFile, opened, opened + "\tgo func() {\n\t\tfor ; !e.fs.closing.Load(); " +
+				"time.Sleep(20 * time.Millisecond) {\n\t\t\t_ = e.Flush()\n\t\t}\n\t}()\n"},
 			{openFile, "import (\n", "import (\n\t\"time\"\n"}}, 18, 20},
 		{"compactions", "tables are compacted although nothing asks for it", counts, "compaction bytes", []Edit{
-			{openFile, opened, opened + "\tgo func() {\n\t\tfor ; ; time.Sleep(20 * time.Millisecond) {\n" +
-				"\t\t\t_ = e.db.Compact(context.Background(), []byte{0}, []byte{0xff}, false)\n\t\t}\n\t}()\n"},
+			{openFile, opened, opened + "\tgo func() {\n\t\tfor ; !e.fs.closing.Load(); " +
+				"time.Sleep(20 * time.Millisecond) {\n\t\t\t_ = e.db.Compact(context.Background(), []byte{0}, " +
+				"[]byte{0xff}, false)\n\t\t}\n\t}()\n"},
 			{openFile, "import (\n", "import (\n\t\"context\"\n\t\"time\"\n"}}, 18, 20},
 		{"block-reads", "blocks are not kept in the cache", counts, "block reads", []Edit{
 			{openFile, "pebble.NewCache(share.Cache)", "pebble.NewCache(1)"}}, 18, 20},

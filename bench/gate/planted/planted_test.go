@@ -6,9 +6,17 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -78,6 +86,75 @@ func TestPlanted(t *testing.T) {
 	for _, k := range kinds {
 		if n, caught := k.tally(all); n >= k.Of && caught*k.Of < k.Wanted*n || k.Figure == "" && caught > 0 {
 			t.Errorf("%s: %d of %d trials", k.Name, caught, n)
+		}
+	}
+}
+
+// TestKindsCompile: what each mistake makes of the source compiles. Only the changed packages are checked, for types,
+// with all that they import as it is built already.
+func TestKindsCompile(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("slower.go needs Linux")
+	}
+	root, err := filepath.Abs(filepath.Join("..", "..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := map[string]map[string]map[string]string{} // text by file by kind by folder
+	for _, k := range Kinds() {
+		texts, err := k.Overlay(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for file, text := range texts {
+			dir := filepath.Dir(file)
+			if changed[dir] == nil {
+				changed[dir] = map[string]map[string]string{}
+			}
+			if changed[dir][k.Name] == nil {
+				changed[dir][k.Name] = map[string]string{}
+			}
+			changed[dir][k.Name][filepath.Base(file)] = text
+		}
+	}
+	for dir, kinds := range changed {
+		c := exec.CommandContext(t.Context(), "go", "list", "-export", "-deps", "-json=ImportPath,Export,GoFiles", "./"+dir)
+		c.Dir = root
+		out, err := c.Output()
+		if err != nil {
+			t.Fatalf("%s: %v", c, err)
+		}
+		exports, files := map[string]string{}, []string(nil)
+		for d := json.NewDecoder(bytes.NewReader(out)); ; {
+			var p struct {
+				ImportPath, Export string
+				GoFiles            []string
+			}
+			if err := d.Decode(&p); err == io.EOF {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			exports[p.ImportPath], files = p.Export, p.GoFiles // the package itself comes last
+		}
+		set := token.NewFileSet()
+		imports := importer.ForCompiler(set, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
+		for kind, texts := range kinds {
+			var parsed []*ast.File
+			for _, name := range slices.Compact(slices.Sorted(slices.Values(slices.AppendSeq(slices.Clone(files),
+				maps.Keys(texts))))) {
+				var source any // nil is the file of the tree
+				if text, is := texts[name]; is {
+					source = text
+				}
+				file, err := parser.ParseFile(set, filepath.Join(root, dir, name), source, 0)
+				if err != nil {
+					t.Fatalf("%s: %v", kind, err)
+				}
+				parsed = append(parsed, file)
+			}
+			check := types.Config{Importer: imports, Error: func(err error) { t.Errorf("%s: %v", kind, err) }}
+			_, _ = check.Check(dir, set, parsed, nil) // Error has told
 		}
 	}
 }

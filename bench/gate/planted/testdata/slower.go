@@ -25,12 +25,12 @@ func init() {
 		runtime.LockOSThread()
 		seen, owed := time.Duration(0), time.Duration(0)
 		for ; ; time.Sleep(2 * time.Millisecond) {
-			wasted := cpuTime(unix.RUSAGE_THREAD)
-			worked := cpuTime(unix.RUSAGE_SELF) - wasted
+			wasted := used(unix.RUSAGE_THREAD)
+			worked := used(unix.RUSAGE_SELF) - wasted
 			if pipelined.Load() == pipelines {
 				owed += (worked - seen) * percent / 100
 			}
-			for seen = worked; cpuTime(unix.RUSAGE_THREAD) < wasted+owed; {
+			for seen = worked; used(unix.RUSAGE_THREAD) < wasted+owed; {
 				// what a thread does between two looks at its clock is the waste
 			}
 			owed = 0
@@ -38,11 +38,8 @@ func init() {
 	}()
 }
 
-// cpuTime returns what getrusage says of the process or of this thread.
-func cpuTime(who int) time.Duration {
-	var u unix.Rusage
-	if err := unix.Getrusage(who, &u); err != nil {
-		panic(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+// used returns the CPU time of the process or of this thread.
+func used(who int) time.Duration {
+	user, sys := cpuTime(who)
+	return user + sys
 }
