@@ -25,11 +25,14 @@ import (
 // tortureFlags are the flags of torture.
 type tortureFlags struct {
 	torture.Options
-	schedule, log string
+	schedule, log, findings string
 }
 
-// statusFound is the exit status of torture if it found a problem.
-const statusFound = 3
+// The exit statuses of torture if it found a problem, and if it found what --findings knows, and nothing else.
+const (
+	statusFound = 3
+	statusKnown = 4
+)
 
 func tortureCommand(p process) *cobra.Command {
 	f := tortureFlags{Options: torture.Options{Seed: 1 + uint64(rand.Uint32()), Faults: []string{"all"}}}
@@ -49,10 +52,17 @@ it with the command that repeats the seed, and writes porcupine's picture of the
 
 Kinds of faults: ` + strings.Join(torture.Kinds(), ", ") + `.
 
-Exit status: 0 nothing found (with --planted: the mistake was found), 3 a problem found, a state missed or a planted
-mistake not found, 1 could not run, 2 usage.`,
+--findings keeps what was found in a file, over sittings. A sitting first tries what is open there, and then fresh
+seeds; a seed that shows an open finding does not end it. A finding is new, ongoing if it was open and is seen again,
+resolved if none of --tries runs shows it, or returned if it was resolved and is seen again.
+
+Exit status: 0 nothing found (with --planted: the mistake was found), 3 a problem found (with --findings: one that is
+new or has returned), a state missed or a planted mistake not found, 4 only ongoing findings of --findings, 1 could not
+run, 2 usage.`,
 		Example: `  neokv torture
   neokv torture --seeds 1000 --log torture.jsonl
+  neokv torture --findings findings.jsonl
+  neokv torture --findings findings.jsonl --seeds 0
   neokv torture --seed 17 --seeds 1 --faults kill,disk
   neokv torture --seed 17 --schedule smaller.txt
   neokv torture --planted lease-unchecked`,
@@ -66,6 +76,9 @@ mistake not found, 1 could not run, 2 usage.`,
 	flags.BoolVar(&f.Real, "real", false, "real time, files and sockets; 10 seeds of 30s if --seeds and --duration are not given")
 	flags.DurationVar(&f.Shrink, "shrink", 2*time.Minute, "how long to look for a smaller scenario, in real time")
 	flags.StringVar(&f.log, "log", "", "append what came out to this `file`, and sum it up")
+	flags.StringVar(&f.findings, "findings", "", "keep findings in this `file`, and try open ones again")
+	flags.IntVar(&f.Tries, "tries", torture.UsualTries,
+		"`n`: how many runs an open finding takes before it counts as resolved; 3 with --real")
 	c.RunE = func(c *cobra.Command, _ []string) error { return f.run(c.Context(), p, c.Flags()) }
 	c.AddCommand(causeCommand(p))
 	return c
@@ -162,7 +175,16 @@ func (f *tortureFlags) run(ctx context.Context, p process, flags *pflag.FlagSet)
 			return err
 		}
 	}
+	if build := results.NewHeader().Build; build.Commit != "" {
+		f.Commit = build.Commit
+		if build.Modified {
+			f.Commit += "+"
+		}
+	}
 	shown := progress{w: p.stderr}
+	f.Trying = func(x torture.Finding) {
+		shown.show("open findings", fmt.Sprintf("neokv: trying seed %d again: %s", x.Seed, x.Class), time.Now())
+	}
 	f.Progress = func(s torture.Sitting) {
 		shown.show("runs", fmt.Sprintf("neokv: %d of %d seeds, %d operations, %d kills, %d states reached", s.Seeds, f.Seeds, s.Acked,
 			s.Kills, len(s.States)), time.Now())
@@ -173,25 +195,39 @@ func (f *tortureFlags) run(ctx context.Context, p process, flags *pflag.FlagSet)
 	}
 	sitting, failure, err := torture.Run(ctx, f.Options)
 	shown.end()
+	if f.findings != "" {
+		for i := range sitting.Findings {
+			if x := &sitting.Findings[i]; x.Command == "" {
+				x.Command = f.again(x.Seed)
+			}
+		}
+		err = errors.Join(err, writeFindings(f.findings, sitting.Findings))
+	}
 	if err != nil {
 		return err
 	}
-	if build := results.NewHeader().Build; build.Commit != "" {
-		sitting.Commit = build.Commit
-		if build.Modified {
-			sitting.Commit += "+"
-		}
-	}
 	f.print(p.stdout, sitting, failure)
+	if f.findings != "" {
+		printFindings(p.stdout, f.findings, sitting.Findings)
+	}
 	if f.log != "" {
 		if err := f.keep(p.stdout, sitting); err != nil {
 			return err
 		}
 	}
+	return f.status(sitting, failure)
+}
+
+// status returns the error with the exit status of a sitting; nil for 0.
+func (f *tortureFlags) status(sitting torture.Sitting, failure *torture.Failure) error {
 	switch {
-	case sitting.Verdict == torture.NothingFound, f.Planted != "" && sitting.Verdict == torture.ProblemFound:
+	case sitting.Verdict == torture.NothingFound:
 		return nil
-	case sitting.Verdict == torture.ProblemFound:
+	case f.Planted != "" && (sitting.Verdict == torture.ProblemFound || sitting.Verdict == torture.OnlyKnown):
+		return nil
+	case sitting.Verdict == torture.OnlyKnown:
+		return &statusError{statusKnown, "open findings are seen again"}
+	case failure != nil:
 		return &statusError{statusFound, fmt.Sprintf("seed %d fails", failure.Seed)}
 	}
 	return &statusError{statusFound, sitting.Verdict}
@@ -205,6 +241,19 @@ func (f *tortureFlags) check(flags *pflag.FlagSet) error {
 	}
 	if f.Real && !flags.Changed("duration") {
 		f.Length = 30 * time.Second
+	}
+	if f.Real && !flags.Changed("tries") {
+		f.Tries = 3
+	}
+	if f.findings == "" {
+		wrong.check(!flags.Changed("tries"), "--tries is for --findings")
+		f.Tries = 0
+	} else {
+		wrong.check(f.Tries > 0, "--tries %d: want 1 to 1000", f.Tries)
+		var err error
+		if f.Findings, err = readFindings(f.findings); err != nil {
+			wrong.add(usageErrors("", err))
+		}
 	}
 	if f.schedule != "" {
 		text, err := os.ReadFile(f.schedule)
@@ -230,12 +279,14 @@ func (f *tortureFlags) check(flags *pflag.FlagSet) error {
 func (f *tortureFlags) print(w io.Writer, s torture.Sitting, failure *torture.Failure) {
 	fmt.Fprintf(w, "%s: %d seeds from %d on, %s each in %s time: %d operations acknowledged, %d kills\n", s.Verdict, s.Seeds,
 		s.First, s.Length, s.Time, s.Acked, s.Kills)
-	fmt.Fprintf(w, "after faults all regions took writes within %s\n", s.Served)
+	if s.Seeds > 0 {
+		fmt.Fprintf(w, "after faults all regions took writes within %s\n", s.Served)
+	}
 	for _, name := range slices.Sorted(maps.Keys(s.States)) {
 		fmt.Fprintf(w, "%8d  %s\n", s.States[name], name)
 	}
 	for _, name := range s.Missing { // some faults alone cannot lead to all of them
-		if f.Scenario != "" || !slices.Equal(f.Faults, []string{"all"}) || f.Real {
+		if f.Scenario != "" || !slices.Equal(f.Faults, []string{"all"}) || f.Real || s.Seeds == 0 {
 			break
 		}
 		fmt.Fprintf(w, "%8s  %s\n", "never", name)
@@ -243,7 +294,19 @@ func (f *tortureFlags) print(w io.Writer, s torture.Sitting, failure *torture.Fa
 	if failure == nil {
 		return
 	}
-	again := fmt.Sprintf("neokv torture --seed %d --seeds 1 --duration %s", failure.Seed, f.Length)
+	fmt.Fprintf(w, "\nseed %d: %s\nagain: %s\n", failure.Seed, failure.Problem, f.again(failure.Seed))
+	dir := cmp.Or(f.Dir, os.TempDir())
+	path := filepath.Join(dir, fmt.Sprintf("neokv-torture-%d.txt", failure.Seed))
+	if err := os.WriteFile(path, []byte(failure.Scenario+"\n"), 0o666); err != nil {
+		fmt.Fprintf(w, "the smaller scenario is not in a file: %v\n", err)
+	}
+	fmt.Fprintf(w, "after %d runs of smaller ones, this still fails in %s, by --seed %d --duration %s --schedule %s:\n%s\n",
+		failure.Tries, failure.Length, failure.Seed, failure.Length, path, failure.Scenario)
+}
+
+// again returns the command that runs a seed again.
+func (f *tortureFlags) again(seed uint64) string {
+	again := fmt.Sprintf("neokv torture --seed %d --seeds 1 --duration %s", seed, f.Length)
 	if f.schedule != "" {
 		again += " --schedule " + f.schedule
 	} else {
@@ -255,14 +318,7 @@ func (f *tortureFlags) print(w io.Writer, s torture.Sitting, failure *torture.Fa
 	if f.Planted != "" {
 		again += " --planted " + f.Planted
 	}
-	fmt.Fprintf(w, "\nseed %d: %s\nagain: %s\n", failure.Seed, failure.Problem, again)
-	dir := cmp.Or(f.Dir, os.TempDir())
-	path := filepath.Join(dir, fmt.Sprintf("neokv-torture-%d.txt", failure.Seed))
-	if err := os.WriteFile(path, []byte(failure.Scenario+"\n"), 0o666); err != nil {
-		fmt.Fprintf(w, "the smaller scenario is not in a file: %v\n", err)
-	}
-	fmt.Fprintf(w, "after %d runs of smaller ones, this still fails in %s, by --seed %d --duration %s --schedule %s:\n%s\n",
-		failure.Tries, failure.Length, failure.Seed, failure.Length, path, failure.Scenario)
+	return again
 }
 
 // keep appends a sitting to the log, and says what all sittings there come to.

@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -92,5 +94,80 @@ func TestTortureInvalid(t *testing.T) {
 	got = neokvRun(t, nil, "torture", "--schedule", filepath.Join(t.TempDir(), "none"), "--faults", "kill")
 	if got.status != statusInvalid || strings.Count(got.stderr, "\nneokv: ") != 1 {
 		t.Errorf("status %d, stderr\n%s\nwant 2, and two lines", got.status, got.stderr)
+	}
+}
+
+// TestTortureFindings: findings stay in a file over sittings, whose text and exit status tell which they are.
+func TestTortureFindings(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "findings.jsonl")
+	sitting := func(args ...string) result {
+		return neokvRun(t, nil, append([]string{"torture", "--findings", path, "--seed", "1", "--duration", "1s",
+			"--dir", dir, "--shrink", "0s", "--faults", "kill"}, args...)...)
+	}
+	if got := sitting("--seeds", "1"); got.status != statusDone || !strings.HasSuffix(got.stdout,
+		": 0 new, 0 returned, 0 ongoing, 0 resolved, 0 not tried\n") {
+		t.Errorf("nothing to find: status %d, stdout\n%s\nstderr\n%s", got.status, got.stdout, got.stderr)
+	}
+	const line = `{"class":"lost write: key #","state":"new","problem":"p","time":"virtual","seed":7,"command":"c",` +
+		`"scenario":"1 clients, reads 1","length":"1s","first":{"date":"2026-01-02T00:00:00Z"},` +
+		`"last":{"date":"2026-01-03T00:00:00Z"}}` + "\n"
+	real := strings.NewReplacer("key #", "another", "virtual", "real").Replace(line)
+	if err := os.WriteFile(path, []byte(line+real), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	got := sitting("--seeds", "0", "--tries", "3")
+	for _, part := range []string{": 0 new, 0 returned, 0 ongoing, 1 resolved, 1 not tried\n", "it is of real time",
+		"seed 7, first seen 2026-01-02, last 2026-01-03; none of 3 runs failed, so at most 63.2 % do, with 95 % confidence"} {
+		if got.status != statusDone || !strings.Contains(got.stdout, part) {
+			t.Errorf("status %d, stdout\n%s\nstderr\n%s\nwant %s", got.status, got.stdout, got.stderr, part)
+		}
+	}
+	all, err := readFindings(path)
+	if err != nil || len(all) != 2 || all[0].State != torture.FindingResolved || all[0].Resolved == nil ||
+		all[1].State != torture.FindingNew {
+		t.Errorf("%+v, %v; want a resolved finding and a new one", all, err)
+	}
+
+	bad := strings.ReplaceAll(line, `"new"`, `"odd"`) + "{}\n" + line + line + `{"class":`
+	if err := os.WriteFile(path, []byte(bad), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	got = sitting()
+	for _, part := range []string{`line 1: state "odd": want one of ["new" "ongoing"`, "line 2: no class; state",
+		"line 4: the finding of line 3 again", "line 5: unexpected EOF"} {
+		if got.status != statusInvalid || !strings.Contains(got.stderr, path+": "+part) {
+			t.Errorf("status %d, stderr\n%s\nwant 2, %s", got.status, got.stderr, part)
+		}
+	}
+	if text, err := os.ReadFile(path); err != nil || string(text) != bad {
+		t.Errorf("the file is now %q, %v; want it as it was", text, err)
+	}
+}
+
+// TestTortureStatus: the exit status tells what is new from what goes on.
+func TestTortureStatus(t *testing.T) {
+	failure := &torture.Failure{Seed: 7}
+	for _, x := range []struct {
+		planted, verdict string
+		failure          *torture.Failure
+		want             string
+	}{
+		{"", torture.NothingFound, nil, "<nil>"},
+		{"", torture.OnlyKnown, nil, "4 open findings are seen again"},
+		{"", torture.ProblemFound, failure, "3 seed 7 fails"},
+		{"", torture.ProblemFound, nil, "3 found"},
+		{"m", torture.ProblemFound, failure, "<nil>"},
+		{"m", torture.OnlyKnown, nil, "<nil>"},
+		{"m", "planted mistake not found", nil, "3 planted mistake not found"},
+	} {
+		f := tortureFlags{Options: torture.Options{Planted: x.planted}}
+		got := "<nil>"
+		if err := new(statusError); errors.As(f.status(torture.Sitting{Verdict: x.verdict}, x.failure), &err) {
+			got = fmt.Sprint(err.status, " ", err.text)
+		}
+		if got != x.want {
+			t.Errorf("%q, %q: %s; want %s", x.planted, x.verdict, got, x.want)
+		}
 	}
 }

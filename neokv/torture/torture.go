@@ -21,7 +21,25 @@ type Failure = sim.TortureFailure
 const (
 	NothingFound = sim.NothingFound
 	ProblemFound = sim.ProblemFound // or, if a mistake is planted, what it should show
+	OnlyKnown    = sim.OnlyKnown    // open findings were seen again
 )
+
+// Finding is a class of problems that sittings have seen.
+type Finding = sim.TortureFinding
+
+// FindingState is what the latest sitting says of a finding.
+type FindingState = sim.FindingState
+
+// The states of findings.
+const (
+	FindingNew      = sim.FindingNew
+	FindingOngoing  = sim.FindingOngoing
+	FindingReturned = sim.FindingReturned
+	FindingResolved = sim.FindingResolved
+)
+
+// UsualTries is how often an open finding is tried.
+const UsualTries = sim.UsualTries
 
 // Child returns at once, unless Run has started this process as its child. Then it does the child's work and ends the
 // process. A program that calls Run calls Child before anything else.

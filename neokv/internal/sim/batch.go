@@ -115,6 +115,7 @@ func (b *simBatch) child(ctx context.Context, part job) error {
 			return fmt.Errorf("child process for seeds from %d on: %w\n%s", part.First, err, tail(out))
 		}
 		last.Ended, last.Problem = true, fmt.Sprintf("process ended: %v\n%s", err, tail(out))
+		last.Classes = []string{classOfEnd(err, out)}
 		b.add(*last)
 		part.First, part.Count = part.seed(last.Run+1), part.Count-last.Run-1
 		part.Earlier += last.Run + 1

@@ -47,25 +47,28 @@ func (j *job) parse() (plan, error) {
 	return p, err
 }
 
-// simulate runs a seed. It returns what went wrong.
-func (j *job) simulate(t *testing.T, p plan, run int) (simStats, []evidence, error) {
+// simulate runs a seed, and returns what it has to report.
+func (j *job) simulate(t *testing.T, p plan, run int) simReport {
+	r, start := simReport{Run: run, Seed: j.seed(run), Ended: true}, time.Now()
 	s := &sim{seed: j.seed(run), keep: j.Keep, dir: j.Dir, real: j.Real}
 	if j.Branch > 0 {
 		s.branch = branch{j.Branch, j.Earlier + run + 1}
 	}
-	if j.Real {
-		folder, err := os.MkdirTemp(j.Dir, "neokv-torture-")
-		if err != nil {
-			return s.stats, nil, err
-		}
-		defer os.RemoveAll(folder)
-		s.config.Dir = folder
-		err = s.record(p, j.Mistake != "", j.Length, func(run func()) { run() })
-		return s.stats, s.kinds, err
+	inside := func(run func()) { synctest.Test(t, func(*testing.T) { run() }) }
+	var err error
+	if s.config.InMemory, s.config.NoSockets = !j.Real, !j.Real; j.Real {
+		inside = func(run func()) { run() }
+		s.config.Dir, err = os.MkdirTemp(j.Dir, "neokv-torture-")
+		defer os.RemoveAll(s.config.Dir)
 	}
-	s.config.InMemory, s.config.NoSockets = true, true
-	err := s.record(p, j.Mistake != "", j.Length, func(run func()) { synctest.Test(t, func(*testing.T) { run() }) })
-	return s.stats, s.kinds, err
+	if err == nil {
+		err = s.record(p, j.Mistake != "", j.Length, inside)
+	}
+	if err != nil {
+		r.Problem = err.Error()
+	}
+	r.simStats, r.Kinds, r.Classes, r.Seconds = s.stats, s.kinds, s.classes, time.Since(start).Seconds()
+	return r
 }
 
 // childVariable in the environment makes a program that calls Child a child process. It reads a job from its standard
@@ -79,6 +82,7 @@ type simReport struct {
 	Ended   bool
 	Problem string
 	Kinds   []evidence // of all problems
+	Classes []string   // of all problems; see classOf
 	Seconds float64
 	simStats
 }
@@ -114,12 +118,7 @@ func Child() {
 		for i := range j.Count {
 			r := simReport{Run: i, Seed: j.seed(i)}
 			r.print()
-			start := time.Now()
-			var err error
-			if r.simStats, r.Kinds, err = j.simulate(t, p, i); err != nil {
-				r.Problem = err.Error()
-			}
-			r.Ended, r.Seconds = true, time.Since(start).Seconds()
+			r = j.simulate(t, p, i)
 			r.print()
 		}
 	}

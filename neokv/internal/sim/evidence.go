@@ -1,8 +1,11 @@
 package sim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"regexp"
+	"strings"
 )
 
 // evidence is the kind of a problem. A planted mistake counts as found only by the kinds that it should show: a boot
@@ -50,6 +53,7 @@ var evidences = []evidence{
 // finding is a problem of a known kind.
 type finding struct {
 	kind evidence
+	form string // the text's first line without what is filled in
 	error
 }
 
@@ -59,7 +63,11 @@ func (f *finding) evidence() evidence { return f.kind }
 
 // found returns a problem of a kind.
 func found(kind evidence, format string, args ...any) error {
-	return &finding{kind, fmt.Errorf(format, args...)}
+	err := fmt.Errorf(format, args...)
+	if inner := errors.Unwrap(err); inner != nil {
+		format = strings.Replace(format, "%w", formOf(inner.Error()), 1)
+	}
+	return &finding{kind, formOf(format), err}
 }
 
 // evidenceOf returns the kind of a problem, "" if it has none.
@@ -69,4 +77,37 @@ func evidenceOf(err error) evidence {
 		return known.evidence()
 	}
 	return ""
+}
+
+// varying are the words of a text that differ from run to run: what is quoted, what has a digit, and verbs of fmt.
+var varying = regexp.MustCompile(`"[^"]*"|[^\s:;,()]*[\d%][^\s:;,()]*`)
+
+// maxForm bounds a form, in bytes.
+const maxForm = 200
+
+// formOf returns the first line of a text with # for each word that differs from run to run.
+func formOf(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	form := varying.ReplaceAllString(line, "#")
+	return strings.ToValidUTF8(form[:min(len(form), maxForm)], "")
+}
+
+// classOf returns what is the same of a problem in all runs that show it: its kind, if it has one, and its form.
+func classOf(err error) string {
+	form := formOf(err.Error())
+	if known := new(finding); errors.As(err, &known) {
+		form = known.form
+	}
+	if kind := evidenceOf(err); kind != "" {
+		return string(kind) + ": " + form
+	}
+	return form
+}
+
+// panics are the lines with which the Go runtime begins to say why a process ends.
+var panics = regexp.MustCompile(`(?m)^(panic: |fatal error: |SIG[A-Z]+: |seed \d+: ).*`)
+
+// classOfEnd is the class of a run that has ended its process, which printed out.
+func classOfEnd(err error, out []byte) string {
+	return "process ended: " + formOf(cmp.Or(string(panics.Find(out)), err.Error()))
 }

@@ -58,6 +58,7 @@ type sim struct {
 	problem error      // the first one
 	copies  []*history // of clusters that were started from backups
 	kinds   []evidence // of all problems, each once
+	classes []string   // of all problems, each once, the first one's first
 	entries map[topology.RegionID]map[uint64]appliedEntry
 	bounds  boundsSeen
 	holds   heldTimes
@@ -204,7 +205,10 @@ func (s *sim) watchdog(d time.Duration, history string) (stop func()) {
 	return func() { close(ended) }
 }
 
-// fail takes note of a problem, if err is one: the first one, and the kinds of all.
+// maxClasses bounds the classes of problems that a run tells.
+const maxClasses = 16
+
+// fail takes note of a problem, if err is one: the first one, and the kinds and classes of all.
 func (s *sim) fail(err error) {
 	if err == nil {
 		return
@@ -222,6 +226,9 @@ func (s *sim) keepLocked(err error) {
 	}
 	if kind := evidenceOf(err); kind != "" && !slices.Contains(s.kinds, kind) {
 		s.kinds = append(s.kinds, kind)
+	}
+	if class := classOf(err); len(s.classes) < maxClasses && !slices.Contains(s.classes, class) {
+		s.classes = append(s.classes, class)
 	}
 }
 

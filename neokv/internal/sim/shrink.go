@@ -38,8 +38,12 @@ func (b *simBatch) shrink(ctx context.Context, r simReport, o TortureOptions) *T
 		x.smallerLoad()
 		x.shorter()
 	}
-	return &TortureFailure{Seed: r.Seed, Problem: x.best.Problem, Scenario: x.from.String(), Length: x.job.Length,
+	out := &TortureFailure{Seed: r.Seed, Problem: x.best.Problem, Scenario: x.from.String(), Length: x.job.Length,
 		Tries: x.runs}
+	if i := slices.IndexFunc(x.best.Classes, func(c string) bool { return slices.Contains(r.Classes, c) }); i >= 0 {
+		out.Class = x.best.Classes[i]
+	}
+	return out
 }
 
 // fails reports whether a scenario fails like the first one.
@@ -51,10 +55,10 @@ func (x *shrinker) fails(s scenario, length time.Duration) bool {
 		return false
 	}
 	same := func(r simReport) bool {
-		if len(x.as.Kinds) == 0 {
-			return r.Problem != "" && len(r.Kinds) == 0
+		if len(x.as.Classes) == 0 { // too few operations, which no run is told alone
+			return r.Problem != "" && len(r.Classes) == 0
 		}
-		return slices.ContainsFunc(r.Kinds, func(k evidence) bool { return slices.Contains(x.as.Kinds, k) })
+		return slices.ContainsFunc(r.Classes, func(c string) bool { return slices.Contains(x.as.Classes, c) })
 	}
 	b.stop = same
 	b.run(x.ctx)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -26,6 +27,13 @@ type TortureOptions struct {
 	Progress func(TortureSitting)
 	// Shrinking is called with each smaller scenario that still fails, as its text; it may be nil.
 	Shrinking func(text string)
+
+	Commit string // of the build, for what is kept
+	// Tries is how many runs an open finding takes at most before it counts as resolved; 0 keeps no findings. With
+	// findings Seeds may be 0, and a seed that shows an open one does not end the sweep.
+	Tries    int
+	Findings []TortureFinding     // of the sittings before
+	Trying   func(TortureFinding) // called before a finding is tried; it may be nil
 }
 
 // TortureSitting is what a sweep came to, as the log keeps it.
@@ -46,12 +54,15 @@ type TortureSitting struct {
 	States  map[state]int `json:"states"`
 	Missing []state       `json:"missing,omitempty"`
 	CPU     float64       `json:"cpuSeconds"`
+	// Findings are those of the options, as this sitting leaves them, and new ones.
+	Findings []TortureFinding `json:"-"`
 }
 
 // The verdicts of a sitting.
 const (
 	NothingFound = "nothing found"
-	ProblemFound = "found" // or, if a mistake is planted, what it should show
+	ProblemFound = "found"             // or, if a mistake is planted, what it should show
+	OnlyKnown    = "nothing new found" // but open findings were seen again
 	MistakeLost  = "planted mistake not found"
 	StatesMissed = "states missed"
 )
@@ -60,6 +71,7 @@ const (
 type TortureFailure struct {
 	Seed     uint64
 	Problem  string // with the paths of the history and of a picture of it
+	Class    string // of the problem; see TortureFinding
 	Scenario string // the smallest that still failed
 	Length   time.Duration
 	Tries    int // runs of candidates
@@ -72,8 +84,20 @@ const enough = 500
 func (o *TortureOptions) Validate() error {
 	var wrong []error
 	complain := func(format string, args ...any) { wrong = append(wrong, fmt.Errorf(format, args...)) }
-	if o.Seeds < 1 || o.Seeds > 1_000_000 {
+	if o.Seeds < 1 && (o.Seeds < 0 || o.Tries == 0) || o.Seeds > 1_000_000 {
 		complain("%d seeds: want 1 to 1000000", o.Seeds)
+	}
+	if o.Tries < 0 || o.Tries > 1000 {
+		complain("%d tries: want 1 to 1000", o.Tries)
+	}
+	open := 0
+	for i := range o.Findings {
+		if o.Findings[i].Open() {
+			open++
+		}
+	}
+	if open > mostFindings {
+		complain("%d open findings: want at most %d, since each takes runs in each sitting", open, mostFindings)
 	}
 	if o.Length < time.Second || o.Length > time.Hour {
 		complain("a run of %s: want 1s to 1h", o.Length)
@@ -129,11 +153,16 @@ func Bound(mistake string) (seeds int) {
 	return p.bound
 }
 
-// Torture runs seeds until one fails or, with a planted mistake, until one shows it. The error says what kept it from
-// its work. The caller's program must call Child before anything else.
-func Torture(ctx context.Context, o TortureOptions) (TortureSitting, *TortureFailure, error) {
-	sitting := TortureSitting{Date: time.Now().UTC().Truncate(time.Second), Time: "virtual", First: o.Seed,
-		Length: o.Length.String(), Planted: o.Planted, Faults: strings.Join(o.Faults, " ")}
+// The times of sittings.
+const virtualTime, realTime = "virtual", "real"
+
+// Torture tries the open findings again. Then it runs seeds until one fails or, with a planted mistake, until one
+// shows it. The error says what kept it from its work; the sitting then has what is known of the findings so far. The
+// caller's program must call Child before anything else.
+func Torture(ctx context.Context, o TortureOptions) (sitting TortureSitting, _ *TortureFailure, err error) {
+	sitting = TortureSitting{Date: time.Now().UTC().Truncate(time.Second), Commit: o.Commit, Time: virtualTime,
+		First: o.Seed, Length: o.Length.String(), Planted: o.Planted, Faults: strings.Join(o.Faults, " "),
+		Findings: o.Findings}
 	if err := o.Validate(); err != nil {
 		return sitting, nil, err
 	}
@@ -149,54 +178,62 @@ func Torture(ctx context.Context, o TortureOptions) (TortureSitting, *TortureFai
 		sitting.Faults = "scenario"
 	}
 	if o.Real {
-		sitting.Time = "real"
+		sitting.Time = realTime
 	}
-	b.stop = func(r simReport) bool { return r.Problem != "" }
+	known := &findings{all: slices.Clone(o.Findings), now: Sight{sitting.Date, o.Commit, o.Planted}, time: sitting.Time,
+		tries: o.Tries}
+	for i := range known.all {
+		known.all[i].Now, known.all[i].Untried = false, ""
+	}
+	defer func() { sitting.Findings = known.all }()
+	fails := func(r simReport) bool { return r.Problem != "" }
 	if p, err := planOf(torturePlan + "-" + o.Planted); o.Planted != "" && err == nil {
-		b.plan.shows, b.stop = p.shows, b.shows
+		b.plan.shows, fails = p.shows, b.shows
 	}
+	b.stop = func(r simReport) bool { return fails(r) && !known.explains(r) }
 	if o.Progress != nil {
 		b.each = func(b *simBatch) { b.sum(&sitting); o.Progress(sitting) }
+	}
+	if err := known.retry(ctx, &o); err != nil {
+		return sitting, nil, err
 	}
 	err = b.run(ctx)
 	b.sum(&sitting)
 	if err != nil {
 		return sitting, nil, err
 	}
-	failed := b.firstFailed(o.Planted != "")
+	var failure *TortureFailure
+	if i := slices.IndexFunc(b.failed, b.stop); i >= 0 {
+		failure = b.shrink(ctx, b.failed[i], o)
+	}
+	known.again(b.failed)
+	if failure != nil {
+		known.add(failure)
+	}
+	known.end()
 	sitting.Verdict = NothingFound
 	switch {
-	case failed != nil:
+	case failure != nil || known.some(FindingNew, FindingReturned):
 		sitting.Verdict = ProblemFound
+	case known.some(FindingOngoing):
+		sitting.Verdict = OnlyKnown
 	case o.Planted != "":
 		sitting.Verdict = MistakeLost
 	case j.Plan == torturePlan && !o.Real && sitting.Seeds >= enough && sitting.Missing != nil:
 		sitting.Verdict = StatesMissed
 	}
-	if failed == nil {
-		return sitting, nil, nil
-	}
-	return sitting, b.shrink(ctx, *failed, o), nil
+	return sitting, failure, nil
 }
 
-// firstFailed returns the first seed that failed or, with a planted mistake, the one that shows it; nil if there is
-// none.
-func (b *simBatch) firstFailed(planted bool) *simReport {
-	if planted && b.plan.shows != nil {
-		return b.shown
-	}
-	if len(b.failed) == 0 {
-		return nil
-	}
-	return &b.failed[0]
-}
+// mostFound bounds how many failures a sitting lists: seeds that show open findings do not end it.
+const mostFound = 20
 
 // sum adds up a batch for a sitting.
 func (b *simBatch) sum(x *TortureSitting) {
 	x.Seeds, x.Acked, x.Kills, x.CPU = b.seeds, b.stats.Acknowledged, b.stats.Kills, float64(int(b.seconds*10))/10
 	x.Served, x.States = b.stats.Served.Round(time.Millisecond).String(), b.stats.States
 	x.Found, x.Missing = nil, nil
-	for _, r := range b.failed {
+	for _, r := range b.failed[:min(len(b.failed), mostFound)] {
 		line, _, _ := strings.Cut(r.Problem, "\n")
 		x.Found = append(x.Found, fmt.Sprintf("seed %d: %.300s", r.Seed, line))
 	}

@@ -38,12 +38,11 @@ func TestVirtual(t *testing.T) {
 		findPlanted(t, runtime.NumCPU(), *simPlan, *simVirtual)
 		return
 	}
-	start := time.Now()
-	stats, kinds, err := j.simulate(t, p, 0)
-	if err != nil {
-		t.Errorf("seed %d: %q: %v\nscenario:\n%s", *simSeed, kinds, err, p.scenario)
+	r := j.simulate(t, p, 0)
+	if r.Problem != "" {
+		t.Errorf("seed %d: %q: %s\nscenario:\n%s", *simSeed, r.Kinds, r.Problem, p.scenario)
 	}
-	t.Logf("seed %d: %+v in %.2fs", *simSeed, stats, time.Since(start).Seconds())
+	t.Logf("seed %d: %+v in %.2fs", *simSeed, r.simStats, r.Seconds)
 }
 
 // TestVirtualTCP runs some seeds of the general plan in which stores send messages on connections.
