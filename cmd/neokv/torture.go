@@ -80,7 +80,7 @@ run, 2 usage.`,
 	flags.IntVar(&f.Tries, "tries", torture.UsualTries,
 		"`n`: how many runs an open finding takes before it counts as resolved; 3 with --real")
 	c.RunE = func(c *cobra.Command, _ []string) error { return f.run(c.Context(), p, c.Flags()) }
-	c.AddCommand(causeCommand(p))
+	c.AddCommand(causeCommand(p), repeatCommand(p))
 	return c
 }
 
@@ -125,6 +125,63 @@ Exit status: 0 a moment was found, 3 the run hardly fails when it is repeated, 1
 		return f.cause(c.Context(), p, branches)
 	}
 	return c
+}
+
+// repeatCommand is torture repeat.
+func repeatCommand(p process) *cobra.Command {
+	f := tortureFlags{Options: torture.Options{Seeds: 1, Faults: []string{"all"}}}
+	times := 0
+	c := &cobra.Command{
+		Use:   "repeat",
+		Short: "Say how often the same seed gives the same trace",
+		Long: `Say how often the same seed gives the same trace. A seed fixes faults and operations, but not how goroutines
+interleave. The seed runs several times in virtual time, and the traces are compared: the calls of all clients with
+their replies, and the faults, in order. Printed are the share of runs that have the first one's trace, where the
+others leave it, and the earliest difference.
+
+Exit status: 0 compared, 1 could not run, 2 usage.`,
+		Example: `  neokv torture repeat --seed 17
+  neokv torture repeat --seed 17 --times 100 --duration 5s --schedule smaller.txt`,
+		Args: noArgs,
+	}
+	flags := c.Flags()
+	f.register(flags)
+	flags.Uint64Var(&f.Seed, "seed", 0, "the `seed` to repeat")
+	flags.IntVar(&times, "times", 20, "`n`: how often the seed runs")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		var wrong mistakes
+		wrong.check(c.Flags().Changed("seed"), "want --seed, the one to repeat")
+		wrong.check(times >= 2 && times <= 1000, "--times %d: want 2 to 1000", times)
+		wrong.add(f.check(c.Flags()))
+		if wrong != nil {
+			return errors.Join(wrong...)
+		}
+		return f.repeat(c.Context(), p, times)
+	}
+	return c
+}
+
+// repeat runs a seed several times, and prints how much the runs resemble each other.
+func (f *tortureFlags) repeat(ctx context.Context, p process, times int) error {
+	shown := progress{w: p.stderr}
+	r, err := torture.CompareTraces(ctx, torture.RepeatOptions{TortureOptions: f.Options, Times: times,
+		Ran: func(runs int) { shown.show("runs", fmt.Sprintf("neokv: %d of %d runs", runs, times), time.Now()) }})
+	shown.end()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(p.stdout, "seed %d: %d runs of %s, %d of which fail: %d different traces\n", f.Seed, r.Runs, f.Length,
+		r.Failed, r.Traces)
+	fmt.Fprintf(p.stdout, "%d of %d repetitions (%.0f %%) have the trace of the first run\n", r.Equal, r.Runs-1,
+		100*float64(r.Equal)/float64(r.Runs-1))
+	if r.Earliest == nil {
+		return nil
+	}
+	n := len(r.Apart)
+	fmt.Fprintf(p.stdout, "the others leave it after %s to %s, half of them by %s\n\n"+
+		"the earliest difference, in line %d:\n  %s\n  %s\n", r.Apart[0], r.Apart[n-1], r.Apart[(n-1)/2], r.Earliest.Line,
+		cmp.Or(r.Earliest.First, "the end of the first run"), cmp.Or(r.Earliest.Other, "the end of the other run"))
+	return nil
 }
 
 // cause looks for the moment that decides a run, and prints what it has found.

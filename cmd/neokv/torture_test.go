@@ -171,3 +171,24 @@ func TestTortureStatus(t *testing.T) {
 		}
 	}
 }
+
+// TestTortureRepeat: it says how many runs have the same trace. Flags that are wrong are named.
+func TestTortureRepeat(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "quiet.txt")
+	if err := os.WriteFile(path, []byte("cluster.stores 1, cluster.replicas 1\n1 clients, reads 1\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	got := neokvRun(t, nil, "torture", "repeat", "--seed", "1", "--times", "2", "--duration", "1s",
+		"--schedule", path, "--dir", dir)
+	if got.status != statusDone || !strings.HasPrefix(got.stdout, "seed 1: 2 runs of 1s, 0 of which fail: ") ||
+		!strings.Contains(got.stdout, " of 1 repetitions (") {
+		t.Errorf("status %d, stdout\n%s\nstderr\n%s", got.status, got.stdout, got.stderr)
+	}
+	got = neokvRun(t, nil, "torture", "repeat", "--times", "1", "--faults", "kil")
+	for _, part := range []string{"want --seed", "--times 1: want 2 to 1000", "unknown fault"} {
+		if got.status != statusInvalid || !strings.Contains(got.stderr, part) {
+			t.Errorf("status %d, stderr\n%s\nwant 2, %s", got.status, got.stderr, part)
+		}
+	}
+}

@@ -64,6 +64,17 @@ type CauseMoment = sim.CauseMoment
 // Cause is where a failing run was lost.
 type Cause = sim.Cause
 
+// RepeatOptions say what CompareTraces runs.
+type RepeatOptions = sim.RepeatOptions
+
+// Repeat says how much runs of one seed resemble each other.
+type Repeat = sim.Repeat
+
+// CompareTraces runs a seed several times in virtual time, and says how often the runs have the same trace.
+func CompareTraces(ctx context.Context, o RepeatOptions) (*Repeat, error) {
+	return sim.TortureRepeat(ctx, o)
+}
+
 // ErrNoFailure is the error of FindCause if the run hardly fails when it is repeated.
 var ErrNoFailure = sim.ErrNoFailure
 
