@@ -155,6 +155,7 @@ type (
 
 // The types of messages that others than transport look at.
 const (
+	Heartbeat       = pb.Heartbeat
 	Replicate       = pb.Replicate
 	ReplicateResp   = pb.ReplicateResp
 	RequestVote     = pb.RequestVote

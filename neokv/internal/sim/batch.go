@@ -116,6 +116,7 @@ func (b *simBatch) child(ctx context.Context, part job) error {
 		}
 		last.Ended, last.Problem = true, fmt.Sprintf("process ended: %v\n%s", err, tail(out))
 		last.Classes = []string{classOfEnd(err, out)}
+		last.Kinds = evidenceOfEnd(out)
 		b.add(*last)
 		part.First, part.Count = part.seed(last.Run+1), part.Count-last.Run-1
 		part.Earlier += last.Run + 1

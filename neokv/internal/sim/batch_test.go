@@ -108,6 +108,8 @@ var firstSeeds = map[string]uint64{
 	"sweep-straddles":         23,
 	"tcp-lease-unchecked":     3,
 
+	"two-changes-commit-unsaved": 19,
+
 	"torture-child-early":          4,
 	"torture-child-empty":          4,
 	"torture-expiry-clock":         16,

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -42,12 +43,15 @@ const (
 	storeFailed    evidence = "store failed"    // a store stopped by itself
 	boundsWrong    evidence = "wrong bounds"    // a slot has two owners, or none, or a change of bounds does not end
 	heldLong       evidence = "held too long"   // a merge that does not happen holds clients for more than a second
+	membersDiffer  evidence = "members differ"  // at rest, from the peers of the region
+	raftBroken     evidence = "raft broken"     // the Raft library ends the process: two entries at one index
 )
 
 // evidences are all kinds.
 var evidences = []evidence{
 	lostWrite, staleRead, doubled, outOfOrder, wrongEffect, wrongChat, wrongMessage, staleCache, forgotten,
-	replicasDiffer, logsDiffer, unreadable, lags, noAnswer, oddReply, storeFailed, boundsWrong, heldLong,
+	replicasDiffer, logsDiffer, unreadable, lags, noAnswer, oddReply, storeFailed, boundsWrong, heldLong, membersDiffer,
+	raftBroken,
 }
 
 // finding is a problem of a known kind.
@@ -110,4 +114,19 @@ var panics = regexp.MustCompile(`(?m)^(panic: |fatal error: |SIG[A-Z]+: |seed \d
 // classOfEnd is the class of a run that has ended its process, which printed out.
 func classOfEnd(err error, out []byte) string {
 	return "process ended: " + formOf(cmp.Or(string(panics.Find(out)), err.Error()))
+}
+
+// brokenLogs are what the Raft library says when it ends the process because two leaders have written to one log.
+var brokenLogs = []string{
+	"multiple uncommitted config change entries", "conflicts with committed entry", "committed entries being changed",
+}
+
+// evidenceOfEnd returns what the output of a process says that has ended.
+func evidenceOfEnd(out []byte) (all []evidence) {
+	for _, text := range brokenLogs {
+		if bytes.Contains(out, []byte(text)) {
+			return []evidence{raftBroken}
+		}
+	}
+	return nil
 }

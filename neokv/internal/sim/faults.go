@@ -36,6 +36,9 @@ var faults = []happening{
 	{killMergedPhrase, killMerged, nil},
 	{"kill stores that have frozen regions", killFrozen, nil},
 	{"cut logs while children wait", waitingChildren, nil},
+
+	{"part the members of two changes", partedMembers, nil},
+	{"kill stores that stay while replicas move", killedStays, nil},
 }
 
 // faultOf returns the happening of a phrase.

@@ -74,6 +74,8 @@ var least = map[string]simStats{
 	"end-early":            {Acknowledged: 1000, Kills: 20, Compared: 5},
 	"log-cut":              {Acknowledged: 500, Kills: 20, Compared: 2},
 	"merge-stubborn":       {Acknowledged: 1000, Compared: 5},
+	"two-changes":          {Acknowledged: 300, Compared: 2},
+	"non-voter-counted":    {Acknowledged: 300, Compared: 2},
 	"flush-neighbours":     {Acknowledged: 1000, Compared: 20},
 	"sweep-straddles":      {Acknowledged: 1000, Compared: 20},
 	"waiter-late":          {Acknowledged: 1800, Compared: 50},

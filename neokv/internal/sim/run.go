@@ -322,7 +322,11 @@ func (s *sim) run(p plan, planted bool, d time.Duration) {
 		pushers.Wait()
 		jobs.finish(p.queues, workers)
 	}
-	s.fail(s.atRest())
+	err = s.atRest()
+	if err == nil {
+		err = s.membersWrong()
+	}
+	s.fail(err)
 	s.h.note("the end: all keys are read")
 	s.finalReads()
 	if talk != nil {
