@@ -205,14 +205,14 @@ func (r *Replica) heldTo() uint64 {
 	return held
 }
 
-// Takes reports whether the replica may get a message. Nobody votes for a replica that this one knows to be removed, so
-// that a store that has not heard of the removal disturbs no term. After a restart a replica knows only of later
-// removals. From ids of which it knows nothing it takes requests for votes: a new member may need its vote before it has
-// applied that one's addition.
+// Takes reports whether the replica may get a message. Nobody votes for a replica that this one knows to be removed,
+// so that a store that has not heard of the removal disturbs no term. After a restart a replica knows only of later
+// removals. From ids of which it knows nothing it takes requests for votes: a new member may need its vote before it
+// has applied that one's addition.
 //
-// A replica that begins as a non-voter, and has no data yet, takes neither the first entries of the region, which may be
-// older than the slots that its store has reserved for it, nor a snapshot of before it became a peer. So it begins with
-// a snapshot behind the last change of the bounds.
+// A replica that begins as a non-voter, and has no data yet, takes neither the first entries of the region, which may
+// be older than the slots that its store has reserved for it, nor a snapshot of before it became a peer. So it begins
+// with a snapshot behind the last change of the bounds.
 func (r *Replica) Takes(m *multiraft.Message) bool {
 	if m.Type == multiraft.RequestVote || m.Type == multiraft.RequestPreVote {
 		gone := r.removed.Load()

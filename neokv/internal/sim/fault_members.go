@@ -56,7 +56,8 @@ func (s *sim) someMove(random *rand.Rand) (m replicaMove, ok bool) {
 func (s *sim) beginMove(m replicaMove) (wait func()) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		s.change(fault.Fault{Verb: fault.MoveReplica, Region: int(m.region.ID), From: int(m.loses.ID()), To: int(m.gets.ID())})
+		s.change(fault.Fault{Verb: fault.MoveReplica, Region: int(m.region.ID), From: int(m.loses.ID()),
+			To: int(m.gets.ID())})
 	})
 	return wg.Wait
 }
@@ -71,10 +72,10 @@ func within(d time.Duration, ok func() bool) bool {
 	return true
 }
 
-// partedMembers moves replicas. As soon as the replica that stays has the removal in its log, its store and the one that
-// loses a replica hear no more of the two others. These are a majority of the members behind the move, and the first two
-// one of the members before. Meanwhile no heartbeat tells the
-// one that stays what is committed, since these are late. Half of the stores that stay lose their power right when they have saved the removal.
+// partedMembers moves replicas. As soon as the replica that stays has the removal in its log, its store and the one
+// that loses a replica hear no more of the two others. These are a majority of the members behind the move, and the
+// first two one of the members before. Meanwhile no heartbeat tells the one that stays what is committed, since these
+// are late. Half of the stores that stay lose their power right when they have saved the removal.
 func partedMembers(s *sim, random *rand.Rand) {
 	for s.sleep(time.Duration(50+random.IntN(200)) * time.Millisecond) {
 		if m, ok := s.someMove(random); ok {
@@ -96,7 +97,8 @@ func (s *sim) partMembers(m replicaMove, killed bool) {
 					return topology.RegionID(x.ShardID) == m.region.ID
 				}
 				for i := range x.Entries {
-					if id, ok := multiraft.Removal(&x.Entries[i]); ok && id == m.leaver && from == m.leads && to == m.stays {
+					id, ok := multiraft.Removal(&x.Entries[i])
+					if ok && id == m.leaver && from == m.leads && to == m.stays {
 						removal.Store(x.Entries[i].Index)
 						parted.Store(true) // behind this message
 					}
@@ -126,8 +128,8 @@ func (s *sim) partMembers(m replicaMove, killed bool) {
 	wait()
 }
 
-// killedStays moves replicas, and kills the store of one that stays while the move is under way. The leader's replica and
-// the one that is to leave, or the one that has joined, go on serving.
+// killedStays moves replicas, and kills the store of one that stays while the move is under way. The leader's replica
+// and the one that is to leave, or the one that has joined, go on serving.
 func killedStays(s *sim, random *rand.Rand) {
 	c := s.newCaller(320)
 	defer c.close()
@@ -151,7 +153,7 @@ func killedStays(s *sim, random *rand.Rand) {
 				s.fail(err)
 				return acknowledged
 			}) {
-				s.fail(found(noAnswer, "slots %v took no write with one store of four down, while a replica moved or after that",
+				s.fail(found(noAnswer, "one store of four is down, a replica moves or has moved, and slots %v take no write",
 					m.region.Slots))
 			}
 			s.do("restart %d", m.stays.ID())
@@ -186,8 +188,8 @@ func (s *sim) membersWrong() error {
 		}
 		slices.SortFunc(peers, func(a, b topology.Peer) int { return int(a.Replica) - int(b.Replica) })
 		if !slices.Equal(peers, members.Voters) || len(members.NonVoters) > 0 {
-			return found(membersDiffer, "region %d: its peers are %v, and the members of its Raft group %v, non-voters %v", r.ID,
-				peers, members.Voters, members.NonVoters)
+			return found(membersDiffer, "region %d: its peers are %v, the members of its Raft group %v, non-voters %v",
+				r.ID, peers, members.Voters, members.NonVoters)
 		}
 	}
 	return nil

@@ -344,8 +344,8 @@ func crashInMove(t *testing.T, of string, at memberStep) {
 	})
 }
 
-// TestRemovedAsksInVain: no vote is given to a replica that has been removed, also where its store has not heard of that.
-// New members get votes, and so do ids of which nobody knows anything.
+// TestRemovedAsksInVain: no vote is given to a replica that has been removed, also where its store has not heard of
+// that. New members get votes, and so do ids of which nobody knows anything.
 func TestRemovedAsksInVain(t *testing.T) {
 	fiveStores(t, func(t *testing.T, c *testStores) {
 		c.lead(1, 1)
@@ -355,7 +355,9 @@ func TestRemovedAsksInVain(t *testing.T) {
 		}
 		joined, _ := c.stores[0].Replica(1).Region()
 		peer, _ := joined.PeerOn(4)
-		c.until("end of the move on store 2", func() bool { return c.stores[1].Replica(1).Peers().Conf == joined.ConfVersion })
+		c.until("end of the move on store 2", func() bool {
+			return c.stores[1].Replica(1).Peers().Conf == joined.ConfVersion
+		})
 		for _, on := range c.stores[:2] {
 			for from, want := range map[topology.ReplicaID]bool{1: false, 2: false, 3: true, peer.Replica: false, 99: false} {
 				for _, kind := range []multiraft.Message{{Type: multiraft.RequestVote}, {Type: multiraft.RequestPreVote}} {
