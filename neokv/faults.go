@@ -36,6 +36,27 @@ func (c *Cluster) AddStore(ctx context.Context) (store int, err error) {
 	return int(id), err
 }
 
+// DrainStore moves all replicas of a store to others, one after the other, its leaders first, and returns when it has
+// none. If ctx ends, the store goes on draining; it does so at the next start, too. No replica is moved to a store that
+// drains. The error says that too few stores are left, or that the store has a replica of the cluster map, which does
+// not move. Inject of the fault "drain" does the same.
+func (c *Cluster) DrainStore(ctx context.Context, store int) error {
+	_, err := c.Inject(ctx, fault.Fault{Verb: fault.Drain, To: store})
+	return err
+}
+
+// KeepStore ends the draining of a store: what it still has it keeps, and replicas may be moved there again.
+func (c *Cluster) KeepStore(ctx context.Context, store int) error {
+	_, err := c.Inject(ctx, fault.Fault{Verb: fault.Drain, To: store, Cancel: true})
+	return err
+}
+
+// RemoveStore takes a store that has no replicas out of the cluster, with its folder. Its number is never given again.
+func (c *Cluster) RemoveStore(ctx context.Context, store int) error {
+	_, err := c.Inject(ctx, fault.Fault{Verb: fault.RemoveStore, To: store})
+	return err
+}
+
 // ErrNoStore is in the error of a fault that names a store which the cluster does not have.
 var ErrNoStore error = cluster.ErrNoStore
 

@@ -163,3 +163,77 @@ func TestAddStoreRefused(t *testing.T) {
 		t.Errorf("a store beside dead ones: %v", err)
 	}
 }
+
+// TestDrainAndRemove: a store that drains gives its leaders and replicas to others, gets none, and goes on at the next
+// start; one that has none is removed with its folder, and its number is not given again.
+func TestDrainAndRemove(t *testing.T) {
+	dir := t.TempDir()
+	s := small()
+	s.Engine.WALSync = "always"
+	c := start(t, Config{Dir: dir, Stores: 5, Replicas: 3, Regions: 5, Settings: s})
+	write(t, c, "before")
+	for text, want := range map[string]string{
+		"drain 1":  "store 1 has a replica of the cluster map, which does not move yet",
+		"remove 2": "store 2 has a replica of the cluster map, which does not move yet",
+		"remove 5": "store 5 has 3 replicas: neokv ctl drain 5 first",
+		"drain 6":  "there is no store 6; want 1 to 5",
+	} {
+		if _, err := c.Inject(t.Context(), fault.MustParse(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want %s", text, err, want)
+		}
+	}
+	hasStores(t, c, 1, 2, 3, 4, 5)
+	if err := c.DrainStore(t.Context(), 5); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Status().Stores[4]; got.Replicas != 0 || got.Leads != 0 || got.Member != MemberDraining {
+		t.Errorf("a store that is drained: %+v", got)
+	}
+	if _, err := c.Inject(t.Context(), fault.MustParse("add-replica 1 5")); err == nil ||
+		!strings.Contains(err.Error(), "store 5 drains") {
+		t.Errorf("a replica for a store that drains: %v", err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c = start(t, Config{Dir: dir, Settings: s})
+	if got := c.Status().Stores[4].Member; got != MemberDraining {
+		t.Errorf("after a start store 5 is %q", got)
+	}
+	if err := c.KeepStore(t.Context(), 5); err != nil {
+		t.Fatal(err)
+	}
+	hasStores(t, c, 1, 2, 3, 4, 5)
+	if _, err := c.Inject(t.Context(), fault.MustParse("move-replica 1 3 5")); err != nil {
+		t.Error(err)
+	}
+	if err := c.DrainStore(t.Context(), 5); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.RemoveStore(t.Context(), 5); err != nil {
+		t.Fatal(err)
+	}
+	hasStores(t, c, 1, 2, 3, 4)
+	if _, err := os.Stat(filepath.Join(dir, "store-5")); !os.IsNotExist(err) {
+		t.Errorf("the folder of store 5: %v", err)
+	}
+	if n := strings.Count(sayTo(t, c, 1, "CLUSTER", "NODES"), "\n"); n != 4 {
+		t.Errorf("CLUSTER NODES has %d lines", n)
+	}
+	if got, err := c.AddStore(t.Context()); got != 6 || err != nil {
+		t.Fatalf("store %d, %v; want store 6", got, err)
+	}
+	hasStores(t, c, 1, 2, 3, 4, 6)
+	if _, err := c.Inject(t.Context(), fault.MustParse("kill 5")); err == nil ||
+		!strings.Contains(err.Error(), "there is no store 5; want 1, 2, 3, 4, 6") {
+		t.Errorf("a fault of a store that was removed: %v", err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c = start(t, Config{Dir: dir, Settings: s})
+	hasStores(t, c, 1, 2, 3, 4, 6)
+	if got := read(t, c, "before"); got != "before" {
+		t.Errorf("before: %q", got)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,7 +34,7 @@ type StoreStatus struct {
 	ReplicaAddr string `json:"replica_addr,omitempty"`
 	State       string `json:"state"` // ok, full, paused, stopped, killed or failed
 	Reason      string `json:"reason,omitempty"`
-	// Member is what the store is to the cluster: MemberJoining, or "" for a full member.
+	// Member is what the store is to the cluster: MemberJoining, MemberDraining, MemberGone, or "" for a full member.
 	Member   string `json:"member,omitempty"`
 	Replicas int    `json:"replicas"`
 	Leads    int    `json:"leads"`
@@ -55,7 +56,9 @@ const (
 
 // What a store is to the cluster, where it is no full member.
 const (
-	MemberJoining = "joining" // it has been added, and is not on the cluster map yet
+	MemberJoining  = "joining"  // it has been added, and is not on the cluster map yet
+	MemberDraining = "draining" // its replicas move away, and none comes
+	MemberGone     = "gone"     // it is being removed
 )
 
 // RegionStatus is the state of one region.
@@ -132,8 +135,16 @@ func (c *Cluster) Status() ClusterStatus {
 
 // memberText is StoreStatus.Member by a slot table, which may be nil.
 func memberText(t *route.Table, id topology.StoreID) string {
-	if t != nil && t.Store(id) == nil {
+	if t == nil {
+		return ""
+	}
+	switch st := t.Store(id); {
+	case slices.Contains(t.Gone, id):
+		return MemberGone
+	case st == nil:
 		return MemberJoining
+	case st.Draining:
+		return MemberDraining
 	}
 	return ""
 }

@@ -47,6 +47,8 @@ resume, restart, mend, or heal, which ends all.`,
   neokv ctl split 3 5000
   neokv ctl merge 3
   neokv ctl add
+  neokv ctl drain 4
+  neokv ctl remove 4
   neokv ctl move-replica 3 1 4
   neokv ctl migrate 100-199 1 2 for 30s
   neokv ctl backup copy`,
@@ -144,7 +146,12 @@ func ctlDo(p process, f *ctlFlags, v fault.Verb) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			told := func() {}
+			if v == fault.Drain && !want.Cancel {
+				told = tell(c.Context(), func(ctx context.Context) { tellDrain(ctx, p, port, want.To) })
+			}
 			done, err := port.Inject(c.Context(), want)
+			told()
 			switch {
 			case errors.As(err, new(admin.InvalidError)):
 				return &usageError{"ctl: " + err.Error()}
@@ -246,15 +253,9 @@ written to the disk. Ctrl-C gives the backup up, and removes what there is of it
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithCancel(c.Context())
-			told := make(chan struct{})
-			go func() {
-				defer close(told)
-				tellBackup(ctx, p, port)
-			}()
+			told := tell(c.Context(), func(ctx context.Context) { tellBackup(ctx, p, port) })
 			made, err := port.Backup(c.Context(), dir)
-			cancel()
-			<-told
+			told()
 			switch {
 			case errors.As(err, new(admin.InvalidError)):
 				return &usageError{"ctl: " + err.Error()}
@@ -278,6 +279,52 @@ written to the disk. Ctrl-C gives the backup up, and removes what there is of it
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON")
 	return c
+}
+
+// tell runs what tells of something under way. The caller calls end when that is over.
+func tell(ctx context.Context, run func(context.Context)) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		run(ctx)
+	}()
+	return func() {
+		cancel()
+		<-told
+	}
+}
+
+// tellDrain tells how far the draining of a store is, whenever that has changed.
+func tellDrain(ctx context.Context, p process, port *admin.Announcement, store int) {
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for last := ""; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		status, err := port.Status(ctx)
+		if err != nil {
+			continue
+		}
+		text := ""
+		for _, s := range status.Stores {
+			if s.Store == store {
+				text = fmt.Sprintf("store %d leads %d regions, and has %d replicas", store, s.Leads, s.Replicas)
+			}
+		}
+		for _, x := range status.Impaired {
+			if strings.HasPrefix(x, fmt.Sprintf("store %d drains", store)) {
+				text += "; " + x
+			}
+		}
+		if text != last {
+			fmt.Fprintln(p.stderr, text)
+			last = text
+		}
+	}
 }
 
 // tellBackup tells once a second how far a backup is.

@@ -46,6 +46,8 @@ const (
 	AddReplica    Verb = "add-replica"
 	RemoveReplica Verb = "remove-replica"
 	AddStore      Verb = "add"
+	Drain         Verb = "drain"
+	RemoveStore   Verb = "remove"
 	Fail          Verb = "fail"
 	Migrate       Verb = "migrate"
 	Heal          Verb = "heal"
@@ -58,9 +60,10 @@ type Fault struct {
 	Others []int // the stores at the other side of a partition or of links; nil for all others
 	Region int   // of transfer, stepdown, split, merge, and what is done to replicas
 	Slot   int   // of split: the first slot of the new region, from 1; 0 to have one chosen
-	To     int   // the store that gets the region, or a replica of it
+	To     int   // the store that gets the region, or a replica of it; of drain and remove: the store
 	From   int   // the store that loses its replica
 
+	Cancel bool // drain: the store is to keep what it has
 	OneWay bool // link: messages from Stores to Others alone
 	Kill   Power
 	Link   Net
@@ -239,6 +242,8 @@ var rows = []row{
 	{AddReplica, "give a region one more replica, on a store", []arg{region, target}, nil, drawAdd},
 	{RemoveReplica, "take the replica on a store from a region", []arg{region, loser}, nil, drawRemove},
 	{AddStore, "add a new store, which has no replicas yet", nil, nil, nil},
+	{Drain, "move all replicas of a store to others, or have it keep what it has", []arg{target, cancel}, nil, nil},
+	{RemoveStore, "remove a store that has no replicas, for good", []arg{target}, nil, nil},
 	{Heal, "end all faults and start the stores that are down", nil, nil, nil},
 }
 

@@ -176,7 +176,7 @@ func TestDraw(t *testing.T) {
 			continue
 		case AddReplica, RemoveReplica: // none is drawn, since a region shall keep its number of replicas
 			continue
-		case AddStore: // nor one of these, since the numbers of a schedule's stores are those of its beginning
+		case AddStore, Drain, RemoveStore: // nor one of these, since the numbers of a schedule's stores are those of its beginning
 			continue
 		}
 		if !strings.Contains(text.String(), ": "+string(v)+" ") {

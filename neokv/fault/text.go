@@ -117,6 +117,16 @@ var (
 			return ""
 		},
 	}
+	cancel = arg{
+		form: "[cancel]", optional: true, word: "cancel",
+		parse: func(f *Fault, _ []string) error { f.Cancel = true; return nil },
+		print: func(f *Fault) string {
+			if f.Cancel {
+				return "cancel"
+			}
+			return ""
+		},
+	}
 	power  = propertiesArg(true, func(f *Fault) any { return &f.Kill })
 	net    = propertiesArg(false, func(f *Fault) any { return &f.Link })
 	drive  = propertiesArg(false, func(f *Fault) any { return &f.Disk })

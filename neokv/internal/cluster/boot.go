@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -129,7 +130,13 @@ func (b *boot) missing() string {
 		if t == nil {
 			return "the cluster map"
 		}
-		if len(t.Stores) < len(run) {
+		there := 0
+		for id := range run {
+			if !slices.Contains(t.Gone, id) { // else the process has ended in the middle of a removal
+				there++
+			}
+		}
+		if len(t.Stores) < there {
 			return fmt.Sprintf("store %d to know the others", n.id)
 		}
 		if s.Full() != "" {

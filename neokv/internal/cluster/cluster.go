@@ -86,6 +86,7 @@ func Start(ctx context.Context, config Config, hooks *seam.Hooks) (*Cluster, err
 	if err := c.boot.start(ctx); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
+	c.wg.Go(c.members.run)
 	c.bootTime = time.Since(begin)
 	c.event(eventCluster, "the cluster serves, %s after its start", c.bootTime.Round(time.Millisecond))
 	return c, nil
@@ -196,7 +197,8 @@ func open(config Config, hooks *seam.Hooks) (_ *Cluster, err error) {
 	c.links = links{core: &c.core, places: &c.places}
 	c.refusals = refusals{places: &c.places, servers: &c.servers}
 	c.members = members{core: &c.core, shared: &c.shared, boots: &c.boots, journal: &c.journal, places: &c.places,
-		power: &c.power, servers: &c.servers, links: &c.links}
+		regions: &c.regions, leaders: &c.leaders, changes: &c.changes, power: &c.power, servers: &c.servers,
+		links: &c.links, wake: make(chan struct{}, 1), last: make(map[topology.StoreID]string)}
 	c.faults = faults{core: &c.core, pins: &c.pins, places: &c.places, leaders: &c.leaders, changes: &c.changes,
 		power: &c.power, migrations: &c.migrations, links: &c.links, refusals: &c.refusals, members: &c.members}
 	c.boot = boot{core: &c.core, boots: &c.boots, journal: &c.journal, places: &c.places, leaders: &c.leaders,
@@ -346,7 +348,7 @@ func (c *Cluster) Pinned(id topology.RegionID) bool { return c.pins.has(id) }
 func (c *Cluster) Windows() (all []route.Window, known bool) { return c.migrations.windows() }
 
 // Impaired says what is worse than it should be, though every store runs and every region is served.
-func (c *Cluster) Impaired() []string { return c.info.impaired() }
+func (c *Cluster) Impaired() []string { return append(c.info.impaired(), c.members.impaired()...) }
 
 // Table returns the proxy's slot table, nil before there is one.
 func (c *Cluster) Table() *route.Table { return c.table.get() }

@@ -82,6 +82,8 @@ func (x *faults) verbs() map[fault.Verb]verb {
 		fault.AddReplica:    {x.changes.moveReplica, nil},
 		fault.RemoveReplica: {x.changes.moveReplica, nil},
 		fault.AddStore:      {x.members.inject, nil},
+		fault.Drain:         {x.members.drain, nil},
+		fault.RemoveStore:   {x.members.remove, nil},
 		fault.Fail:          {x.refusals.refuse, x.refusals.now},
 		fault.Migrate:       {x.migrations.migrate, nil},
 		fault.Heal:          {x.heal, nil},

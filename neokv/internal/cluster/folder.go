@@ -155,7 +155,7 @@ func openFolder(
 		err = f.take(have, asked, s.Engine.WALDir)
 	}
 	if err == nil {
-		err = f.sweepBackups()
+		err = errors.Join(f.sweepBackups(), f.sweepGone())
 	}
 	if err == nil && s.Engine.WALSync == "none" { // last: a folder that was refused must not stay marked
 		f.unsynced = true
@@ -418,6 +418,37 @@ func (f *folder) grow() (topology.StoreID, error) {
 		return 0, err
 	}
 	return f.roster.last(f.shape.Stores), nil
+}
+
+// drop records that a store has been removed, and then removes what is left of its folder. If that fails, the next start
+// does it.
+func (f *folder) drop(id topology.StoreID) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !slices.Contains(f.roster.Gone, id) {
+		was, roster := f.shape, f.roster
+		f.roster.Founders = f.roster.founders(f.shape.Stores)
+		f.roster.Gone = append(slices.Clone(f.roster.Gone), id)
+		slices.Sort(f.roster.Gone)
+		f.shape.Stores--
+		if err := f.write(); err != nil {
+			f.shape, f.roster = was, roster
+			return err
+		}
+	}
+	return f.sweepGone()
+}
+
+// sweepGone removes the folders of stores that were removed.
+func (f *folder) sweepGone() error {
+	var left []string
+	for _, id := range f.roster.Gone {
+		left = append(left, f.store(id))
+		if wal := f.wal(id); wal != "" {
+			left = append(left, wal)
+		}
+	}
+	return removeAll(f.fs, left)
 }
 
 // store is the folder of a store.

@@ -60,7 +60,7 @@ var factOf = map[string]func(asked) any{
 		return a.ofStore(func() any { return a.store.Replicas().TimeAhead().Milliseconds() })
 	},
 	storeNState: func(asked) any { return nil }, // section prints a line per store
-	"stores":    func(a asked) any { return a.i.settings.Cluster.Stores },
+	"stores":    func(a asked) any { return len(a.i.places.all()) },
 	"replicas":  func(a asked) any { return a.i.settings.Cluster.Replicas },
 	"regions":   func(a asked) any { return len(a.i.regions.all()) },
 	"in_memory": func(a asked) any {

@@ -18,6 +18,7 @@ type journal struct {
 	now  atomic.Pointer[disk.Journal] // nil where each store syncs its own log
 	fs   *disk.FS                     // its disk for a cluster in memory; else nil
 	dead bool                         // it was killed, with all stores; only a change uses it
+	gone bool                         // a store was removed, of which it may have bytes; likewise
 }
 
 // open copies into the stores' logs the writes that only the journal holds. Then it opens a new journal, unless
@@ -38,6 +39,9 @@ func (j *journal) open(nodes Places) (err error) {
 	case j.folder == nil:
 		if j.fs == nil {
 			j.fs = disk.Mem()
+		}
+		if j.gone {
+			o.Lost = func(id uint16) { j.boots.note(id, j.boots.now) }
 		}
 		o.FS, o.Bytes, o.Disks = j.fs, j.hooks.JournalBytes(), make(map[uint16]vfs.FS)
 		shared = shared && o.Bytes > 0

@@ -7,29 +7,43 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
 	"neokv.dev/neokv/fault"
+	"neokv.dev/neokv/internal/meta"
+	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/topology"
 )
 
-// This file has stores that come to a running cluster.
+// This file has stores that come to a running cluster, drain, and go.
 //
 // The folder's record comes first: once it has the store's number, each start of the process opens the store, and makes
 // what is missing of it. Without it there is nothing of the store. A store that runs and is not on the cluster map gets
 // there by its heartbeats. So wherever the process ends, the store is there or not, and nothing has to be finished.
+//
+// That a store drains or has gone is an entry of the cluster map. A goroutine goes by the map: it moves what draining
+// stores have, one replica at a time, and ends stores that have gone. So what the end of the process has cut short goes
+// on at the next start.
 
-// members adds stores.
+// members adds stores, drains them and removes them.
 type members struct {
 	*core
 	shared  *shared
 	boots   *boots
 	journal *journal
 	places  *placeSet
+	regions *regions
+	leaders *leaders
+	changes *changes
 	power   *power
 	servers *servers
 	links   *links
+
+	wake chan struct{} // has the goroutine look now
+	mu   sync.Mutex
+	last map[topology.StoreID]string // why a draining store keeps a replica, as of the last try
 }
 
 // comingWait bounds how long add waits until the other stores know of a store that has come.
@@ -69,16 +83,10 @@ func (x *members) add(ctx context.Context) (*Place, error) {
 
 // known reports whether all stores that run know of a store.
 func (x *members) known(id topology.StoreID) bool {
-	for s := range x.places.all().Running() {
-		t := s.Table()
-		if t == nil {
-			return false
-		}
-		if st := t.Store(id); st == nil || !st.Alive {
-			return false
-		}
-	}
-	return true
+	return x.agree(func(t *route.Table) bool {
+		st := t.Store(id)
+		return st != nil && st.Alive
+	})
 }
 
 // open makes the place of one store more, and opens the store. The caller has the turn of power. An error is of a store
@@ -190,4 +198,370 @@ func (n *Place) port() int {
 	_, text, _ := net.SplitHostPort(n.Addr())
 	port, _ := strconv.Atoi(text)
 	return port
+}
+
+// membersLook is how often the goroutine looks at the map.
+const membersLook = time.Second
+
+// run does what the cluster map says of stores that drain or have gone, until the cluster closes.
+func (x *members) run() {
+	tick := time.NewTicker(membersLook)
+	defer tick.Stop()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	x.wg.Go(func() {
+		<-x.closing
+		cancel()
+	})
+	for {
+		select {
+		case <-x.closing:
+			return
+		case <-tick.C:
+		case <-x.wake:
+		}
+		for x.step(ctx) {
+		}
+	}
+}
+
+// step does one thing that the map asks for. It returns false if there is nothing to do now.
+func (x *members) step(ctx context.Context) bool {
+	for _, n := range x.places.all() {
+		t := x.table()
+		if t == nil {
+			return false
+		}
+		if slices.Contains(t.Gone, n.id) {
+			if err := x.end(ctx, n); err != nil {
+				x.event(eventCluster, "store %d goes: %v", n.id, err)
+				return false
+			}
+			return true
+		}
+		if st := t.Store(n.id); st != nil && st.Draining && x.relieve(ctx, t, n) {
+			return true
+		}
+	}
+	return false
+}
+
+// table returns the newest slot table of a store that runs, nil if there is none.
+func (x *members) table() (newest *route.Table) {
+	for s := range x.places.all().Running() {
+		if t := s.Table(); t != nil && !t.Alone && (newest == nil || t.Version > newest.Version) {
+			newest = t
+		}
+	}
+	return newest
+}
+
+// relieve takes a leadership or, if there is none, a replica from a draining store. It returns false if there is none,
+// or if that has failed.
+func (x *members) relieve(ctx context.Context, t *route.Table, n *Place) bool {
+	for _, r := range t.Regions {
+		if leader := x.places.all().LeaderOf(r.ID); leader == nil || leader != n {
+			continue
+		}
+		for _, p := range r.Peers {
+			if st := t.Store(p.Store); p.Store == n.id || p.Role != topology.Voter || st == nil || !st.Alive || st.Draining {
+				continue
+			}
+			if _, err := x.leaders.lead(ctx, r.ID, p.Store); err == nil {
+				return true
+			}
+		}
+	}
+	for _, r := range t.Regions {
+		if _, there := r.PeerOn(n.id); !there {
+			continue
+		}
+		to := drainTo(&r, t)
+		if to == 0 {
+			x.keeps(n.id, fmt.Sprintf("region %d: no other store could take its replica", r.ID))
+			continue
+		}
+		f := fault.Fault{Verb: fault.MoveReplica, Region: int(r.ID), From: int(n.id), To: int(to)}
+		moving, cancel := context.WithTimeout(ctx, drainMove)
+		_, err := x.changes.moveReplica(moving, f)
+		cancel()
+		if err != nil {
+			x.keeps(n.id, fmt.Sprintf("%s: %v", f, err))
+			continue
+		}
+		x.keeps(n.id, "")
+		x.event(eventRegion, "store %d drains: the replica of region %d is on store %d now", n.id, r.ID, to)
+		return true
+	}
+	return false
+}
+
+// drainMove bounds one move of a replica. It is longer than a move takes that is called off.
+const drainMove = 15 * time.Minute
+
+// keeps notes why a draining store keeps a replica, "" if it has just lost one.
+func (x *members) keeps(id topology.StoreID, why string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if why == "" {
+		delete(x.last, id)
+	} else {
+		x.last[id] = why
+	}
+}
+
+// drainTo returns the store that is to have a region's replica in place of a draining one: of those that run, have space
+// and none of the region, the one with the fewest replicas; 0 if there is none.
+func drainTo(r *route.LedRegion, t *route.Table) (to topology.StoreID) {
+	replicas := make(map[topology.StoreID]int)
+	for i := range t.Regions {
+		for _, p := range t.Regions[i].Peers {
+			replicas[p.Store]++
+		}
+	}
+	for i := range t.Stores {
+		st := &t.Stores[i]
+		if _, there := r.PeerOn(st.ID); there || !st.Alive || st.Full || st.Draining {
+			continue
+		}
+		if to == 0 || replicas[st.ID] < replicas[to] {
+			to = st.ID
+		}
+	}
+	return to
+}
+
+// has returns how many replicas and leaders a store has, by a table and by what it runs itself.
+func (x *members) has(t *route.Table, n *Place) (replicas, leads int) {
+	here := make(map[topology.RegionID]bool)
+	for i := range t.Regions {
+		r := &t.Regions[i]
+		if _, there := r.PeerOn(n.id); there {
+			here[r.ID] = true
+		}
+		if x.places.all().LeaderOf(r.ID) == n {
+			leads++
+		}
+	}
+	if s := n.store.Load(); s != nil {
+		for id := range s.Replicas() {
+			here[id] = true
+		}
+	}
+	return len(here), leads
+}
+
+// drain has a store lose all of its replicas, and returns when it has none; or has it keep what it has. If ctx ends, it
+// goes on draining.
+func (x *members) drain(ctx context.Context, f fault.Fault) (outcome string, err error) {
+	id := topology.StoreID(f.To)
+	if f.Cancel {
+		if err := x.setState(ctx, id, meta.Up); err != nil {
+			return "", err
+		}
+		x.keeps(id, "")
+		return fmt.Sprintf("store %d does not drain", id), nil
+	}
+	t := x.table()
+	if t == nil {
+		return "", errors.New("no store knows the cluster map")
+	}
+	if err := x.mayDrain(t, id); err != nil {
+		return "", err
+	}
+	if err := x.setState(ctx, id, meta.Draining); err != nil {
+		return "", err
+	}
+	for {
+		n, t := x.places.all().At(id), x.table()
+		if n == nil {
+			return "", fmt.Errorf("store %d has been removed", id)
+		}
+		if t != nil {
+			st := t.Store(id)
+			if st != nil && !st.Draining {
+				return "", fmt.Errorf("store %d does not drain any more", id)
+			}
+			if replicas, _ := x.has(t, n); replicas == 0 {
+				return fmt.Sprintf("store %d has no replicas; neokv ctl remove %d takes it away, neokv ctl drain %d cancel "+
+					"uses it again", id, id, id), nil
+			}
+		}
+		if err := x.moment(ctx); err != nil {
+			return "", err
+		}
+	}
+}
+
+// mayDrain returns an error if a store cannot lose all of its replicas.
+func (x *members) mayDrain(t *route.Table, id topology.StoreID) error {
+	if meta.IsMember(x.founders(), id) {
+		return fmt.Errorf("store %d has a replica of the cluster map, which does not move yet", id)
+	}
+	stay := 0
+	for i := range t.Stores {
+		if st := &t.Stores[i]; st.ID != id && !st.Draining {
+			stay++
+		}
+	}
+	for i := range t.Regions {
+		r := &t.Regions[i]
+		if _, there := r.PeerOn(id); there && len(r.Peers) > stay {
+			return fmt.Errorf("region %d has %d replicas, and without store %d there are %d stores that do not drain", r.ID,
+				len(r.Peers), id, stay)
+		}
+	}
+	return nil
+}
+
+// setState changes what a store is to the cluster, and returns when all stores that run know.
+func (x *members) setState(ctx context.Context, id topology.StoreID, to meta.StoreState) error {
+	change := meta.MapChange{Store: &meta.StoreChange{ID: id, State: to}}
+	if _, err := x.places.all().changeMap(ctx, change); err != nil {
+		return err
+	}
+	ok := func(t *route.Table) bool {
+		st := t.Store(id)
+		if to == meta.Gone {
+			return st == nil
+		}
+		return st != nil && st.Draining == (to == meta.Draining)
+	}
+	wait, cancel := context.WithTimeout(ctx, stateWait)
+	defer cancel()
+	for !x.agree(ok) && x.moment(wait) == nil {
+	}
+	// The store itself has to know: from then on it takes no replica. Of the others some may be cut off.
+	if n := x.places.all().At(id); n != nil && n.running() {
+		if s := n.store.Load(); s != nil && (s.Table() == nil || !ok(s.Table())) {
+			return fmt.Errorf("store %d does not know of it yet", id)
+		}
+	}
+	select {
+	case x.wake <- struct{}{}:
+	default:
+	}
+	return ctx.Err()
+}
+
+// stateWait bounds how long setState waits for the stores.
+const stateWait = 5 * time.Second
+
+// agree reports whether all stores that run have tables that fulfil a condition.
+func (x *members) agree(ok func(*route.Table) bool) bool {
+	for s := range x.places.all().Running() {
+		if t := s.Table(); t == nil || !ok(t) {
+			return false
+		}
+	}
+	return true
+}
+
+// remove removes a store that has no replicas, for good.
+func (x *members) remove(ctx context.Context, f fault.Fault) (outcome string, err error) {
+	id := topology.StoreID(f.To)
+	n := x.places.all().At(id)
+	wait, cancel := context.WithTimeout(ctx, stateWait)
+	defer cancel()
+	t := x.table() // a store that has just started does not know all others yet
+	for (t == nil || t.Store(id) == nil && !slices.Contains(t.Gone, id)) && x.moment(wait) == nil {
+		t = x.table()
+	}
+	switch {
+	case n == nil:
+		return "", fmt.Errorf("there is no store %d", id)
+	case t == nil:
+		return "", errors.New("no store knows the cluster map")
+	case meta.IsMember(x.founders(), id):
+		return "", fmt.Errorf("store %d has a replica of the cluster map, which does not move yet", id)
+	}
+	st := t.Store(id)
+	if st == nil && !slices.Contains(t.Gone, id) {
+		return "", fmt.Errorf("store %d is not on the cluster map yet", id)
+	}
+	drains := st != nil && st.Draining
+	if st != nil && !drains { // so that none comes meanwhile
+		if err := x.setState(ctx, id, meta.Draining); err != nil {
+			return "", err
+		}
+	}
+	if err := x.mayRemove(n); err != nil {
+		if !drains {
+			err = errors.Join(err, x.setState(ctx, id, meta.Up))
+		}
+		return "", err
+	}
+	if err := x.setState(ctx, id, meta.Gone); err != nil {
+		return "", err
+	}
+	if err := x.end(ctx, n); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("store %d is removed, with its folder; its number is not given again", id), nil
+}
+
+// mayRemove returns an error if a store has replicas, by the map, by what runs there, and by what the leaders of regions
+// have applied, which may not be on the map yet.
+func (x *members) mayRemove(n *Place) error {
+	t := x.table()
+	if t == nil {
+		return errors.New("no store knows the cluster map")
+	}
+	if replicas, _ := x.has(t, n); replicas > 0 {
+		return fmt.Errorf("store %d has %d replicas: neokv ctl drain %d first", n.id, replicas, n.id)
+	}
+	for _, r := range x.regions.all() {
+		leader := x.places.all().LeaderOf(r.ID)
+		if leader == nil {
+			return fmt.Errorf("region %d has no leader that could tell where its replicas are", r.ID)
+		}
+		if replica := x.places.all().Replica(leader.id, r.ID); replica != nil {
+			if desc, _ := replica.Region(); hasPeer(&desc, n.id) {
+				return fmt.Errorf("region %d has a replica on store %d: neokv ctl drain %d first", r.ID, n.id, n.id)
+			}
+		}
+	}
+	return nil
+}
+
+func hasPeer(r *topology.Region, id topology.StoreID) bool {
+	_, there := r.PeerOn(id)
+	return there
+}
+
+// end stops a store that the map says has gone, and removes its folder. It may be called again.
+func (x *members) end(ctx context.Context, n *Place) error {
+	return x.power.change(ctx, func() error {
+		all := x.places.all()
+		if all.At(n.id) == nil {
+			return nil
+		}
+		if err := (Places{n}).noneHangs(); err != nil {
+			return err
+		}
+		n.resume()
+		n.leave()
+		if err := n.stop(); err != nil {
+			x.event(eventCluster, "store %d, which is removed: %v", n.id, err)
+		}
+		x.journal.gone = true
+		x.places.set(slices.DeleteFunc(slices.Clone(all), func(o *Place) bool { return o == n }))
+		x.event(eventCluster, "store %d is removed", n.id)
+		if x.folder != nil {
+			return x.folder.drop(n.id)
+		}
+		return nil
+	})
+}
+
+// impaired says which draining stores keep replicas, and why.
+func (x *members) impaired() (all []string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, n := range x.places.all() {
+		if why := x.last[n.id]; why != "" {
+			all = append(all, fmt.Sprintf("store %d drains, and keeps a replica: %s", n.id, why))
+		}
+	}
+	return all
 }

@@ -84,6 +84,7 @@ func (x *proxyTable) get() *route.Table {
 		stores[i].Alive = stores[i].Alive && at >= 0 && next.from[at] != nil
 	}
 	next.table = route.NewTable(epoch, stores, regions)
+	next.table.Gone = best.Gone
 	x.now.Store(next)
 	return next.table
 }

@@ -23,7 +23,8 @@ type PublicStore struct {
 	Full   bool             `json:"full,omitempty"` // its disk has less space left than the reserve: it takes no writes
 	// ReplicaPort is that of the store's second address, on the same host, at which it is only a replica of the regions
 	// that it follows; 0 if there is none.
-	ReplicaPort int `json:"replica_port,omitempty"`
+	ReplicaPort int  `json:"replica_port,omitempty"`
+	Draining    bool `json:"draining,omitempty"` // its replicas move away, and none comes
 }
 
 // ReplicaID is the node id of the store's second address. It follows from NodeID, so it survives restarts, too.
@@ -59,6 +60,7 @@ type Table struct {
 	// the same. The table of the proxy port has none.
 	Windows []Window
 	Version uint64
+	Gone    []topology.StoreID // the stores that were removed
 
 	slots [topology.SlotCount]uint16 // index in Regions plus one, 0 where no region covers the slot
 }

@@ -87,6 +87,7 @@ var refused = map[string]string{
 	"cluster|delslots":      errSlots,
 	"cluster|delslotsrange": errSlots,
 	"cluster|flushslots":    errSlots,
+	"cluster|forget":        "ERR a store leaves the cluster by neokv ctl drain and neokv ctl remove",
 	"cluster|meet":          "ERR a store comes to the cluster by neokv ctl add",
 	"cluster|setslot":       errMoves,
 	"config|rewrite":        "ERR The server is running without a config file",

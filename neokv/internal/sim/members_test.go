@@ -158,3 +158,40 @@ func TestAddStoreCut(t *testing.T) {
 		t.Errorf("%d power cuts; want at least 10", cut)
 	}
 }
+
+// TestDrainUnderLoad drains each store that has no replica of meta, while clients write: no command fails, also where
+// the power of the whole process is cut in the middle. Then it removes one of them.
+func TestDrainUnderLoad(t *testing.T) {
+	for _, store := range []int{4, 5} {
+		synctest.Test(t, func(t *testing.T) {
+			config := membersConfig()
+			config.Settings.Cluster.Stores = 5
+			config.Settings.Cluster.Regions = 5
+			c := startWith(t, config, &seam.Hooks{VirtualTime: true, JournalBytes: func() int64 { return 256 << 10 }})
+			w := startWriters(t, c, 6)
+			time.Sleep(time.Second)
+			if err := c.DrainStore(t.Context(), store); err != nil {
+				t.Fatal(err)
+			}
+			w.end(t)
+			inject(t, c, fmt.Sprintf("drain %d cancel", store), fmt.Sprintf("move-replica 1 3 %d", store))
+			ended := make(chan error, 1)
+			go func() { ended <- c.DrainStore(t.Context(), store) }()
+			time.Sleep(50 * time.Millisecond)
+			inject(t, c, "kill all", "restart all")
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+			w.check(t)
+			inject(t, c, fmt.Sprint("remove ", store))
+			if n := len(c.Status().Stores); n != 4 {
+				t.Errorf("%d stores; want 4", n)
+			}
+			inject(t, c, "kill all", "restart all")
+			w.check(t)
+			if id, err := c.AddStore(t.Context()); id != 6 || err != nil {
+				t.Errorf("store %d, %v; want 6", id, err)
+			}
+		})
+	}
+}

@@ -245,8 +245,10 @@ func (x *clusterMap) makeTable() {
 		return
 	}
 	stores := make([]route.PublicStore, 0, len(x.current.Stores))
+	var gone []topology.StoreID
 	for _, st := range x.current.Stores {
 		if st.State == meta.Gone {
+			gone = append(gone, st.ID)
 			continue
 		}
 		known, ok := x.statuses[st.ID]
@@ -257,7 +259,7 @@ func (x *clusterMap) makeTable() {
 		}
 		if ok {
 			stores = append(stores, route.PublicStore{ID: st.ID, NodeID: st.NodeID, Host: known.Host, Port: known.Port,
-				ReplicaPort: known.Replica, Alive: known.Alive, Full: known.Full})
+				ReplicaPort: known.Replica, Alive: known.Alive, Full: known.Full, Draining: st.State == meta.Draining})
 		}
 	}
 	replicas := x.replicas.all()
@@ -312,13 +314,14 @@ func (x *clusterMap) makeTable() {
 	epoch := uint64(1)
 	if old := x.table.Load(); old != nil {
 		if slices.Equal(old.Stores, stores) && slices.EqualFunc(old.Regions, regions, sameLed) && old.Alone == x.alone &&
+			slices.Equal(old.Gone, gone) &&
 			slices.EqualFunc(old.Windows, x.current.Windows, sameWindow) {
 			return
 		}
 		epoch = old.Epoch + 1
 	}
 	table := route.NewTable(epoch, stores, regions)
-	table.Alone, table.Version, table.Windows = x.alone, x.current.Version, x.current.Windows
+	table.Alone, table.Version, table.Windows, table.Gone = x.alone, x.current.Version, x.current.Windows, gone
 	x.table.Store(table)
 	next := make(chan struct{})
 	close(*x.changed.Swap(&next))

@@ -13,7 +13,7 @@ import (
 // of another home hands it back, when
 //
 //   - it has led the region for raft.leader_return, and nobody has pinned the region to where it is;
-//   - the home has been well for as long: it runs, meta's leader answers it, and no sync of its log has stalled;
+//   - the home does not drain, and has been well for as long: it runs, meta's leader answers it, and no sync of its log has stalled;
 //   - the home's replica has applied what the leader had applied catchUp ago.
 //
 // All this is to make sure that the hand-over succeeds, since a failed one costs clients an election time-out: from
@@ -87,7 +87,7 @@ func (x *homes) look(t *route.Table) {
 		}
 		x.note(a, r.Leader, home, now)
 		st := t.Store(home)
-		if r.Leader == x.o.ID && now.Sub(a.since) >= a.wait && st != nil && st.Alive {
+		if r.Leader == x.o.ID && now.Sub(a.since) >= a.wait && st != nil && st.Alive && !st.Draining {
 			a.applied = replica.Applied()
 			due[home] = append(due[home], a)
 		}

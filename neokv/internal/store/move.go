@@ -163,6 +163,8 @@ func (x *moves) check(desc *topology.Region, r *region.Replica, from, to topolog
 			return fmt.Errorf("store %d is down", to)
 		case st.Full:
 			return fmt.Errorf("store %d has no space", to)
+		case st.Draining:
+			return fmt.Errorf("store %d drains", to)
 		}
 	}
 	switch {

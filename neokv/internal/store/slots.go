@@ -158,6 +158,9 @@ func (x *slots) reserve(c reserveCall) (a reserveAnswer, err error) {
 	case x.space.full.Load():
 		return reserveAnswer{"it has no space"}, nil
 	}
+	if st := x.cluster.adopted().Store(x.o.ID); st != nil && st.State != meta.Up {
+		return reserveAnswer{"it drains"}, nil
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	all, err := x.records.owned()
