@@ -34,7 +34,8 @@ var (
 		"neokv/internal/lua/vm", // Lua 5.1, which knows nothing of this program
 		"neokv/internal/lua",    // the scripts of EVAL, which know nothing of keys and commands
 		"neokv/internal/topology",
-		"neokv/internal/schedule", // when regions split and merge: a pure function of what is known
+		"neokv/internal/schedule",  // when regions split and merge: a pure function of what is known
+		"neokv/internal/placement", // where their replicas lie: the same
 		"neokv/internal/keys",
 		"neokv/internal/memconn",
 		"neokv/internal/disk",
