@@ -37,6 +37,20 @@ func TestMoveReplicas(t *testing.T) {
 			t.Errorf("%s: %q, %v; want %q", x.do, got, err, x.want)
 		}
 	}
+	if _, err := c.Inject(t.Context(), fault.Fault{Verb: fault.AddReplica, Region: 1, To: 3}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "plan that removes one of four replicas", func() bool {
+		plan, err := c.Plan(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return !plan.Balance && len(plan.Next) == 1 && plan.Next[0].Order == "remove-replica 1 4" &&
+			plan.Next[0].Why == "replicas" && plan.Next[0].Reason == "it has 4, and cluster.replicas is 3"
+	})
+	if _, err := c.Inject(t.Context(), fault.Fault{Verb: fault.RemoveReplica, Region: 1, From: 3}); err != nil {
+		t.Fatal(err)
+	}
 	var on []int
 	for _, r := range c.Status().Regions[0].Replicas {
 		on = append(on, r.Store)

@@ -51,6 +51,7 @@ resume, restart, mend, or heal, which ends all.`,
   neokv ctl remove 4
   neokv ctl move-replica 3 1 4
   neokv ctl migrate 100-199 1 2 for 30s
+  neokv ctl plan
   neokv ctl backup copy`,
 		Args: verbsOnly,
 		RunE: wantVerb,
@@ -67,7 +68,7 @@ resume, restart, mend, or heal, which ends all.`,
 				}
 				return err
 			}))
-	c.AddCommand(ctlBackup(p, &f))
+	c.AddCommand(ctlPlan(p, &f), ctlBackup(p, &f))
 	for _, v := range fault.Verbs() {
 		do := ctlDo(p, &f, v)
 		if v == fault.Migrate {
@@ -232,6 +233,48 @@ func ctlStatus(p process, f *ctlFlags) *cobra.Command {
 	c.Flags().StringVar(&format, "format", format, "`format`: table or json")
 	c.Flags().BoolVar(&asJSON, "json", false, "the same as --format json")
 	return c
+}
+
+func ctlPlan(p process, f *ctlFlags) *cobra.Command {
+	asJSON := false
+	c := f.verb(p, "plan", "Print which replicas and homes the cluster would move now, and why",
+		func(ctx context.Context, p process, port *admin.Announcement) error {
+			plan, err := port.Plan(ctx)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return results.PrintJSON(p.stdout, plan)
+			}
+			printPlan(p.stdout, plan)
+			return nil
+		})
+	c.Long = `Print which replicas and homes the cluster would move now, and why, the most urgent first. Nothing is changed.
+
+An order reads as ctl takes it, such as "move-replica 3 2 4". "move-home 3 2 4" would make store 4 the home of region 3,
+the store that leads it, in the place of store 2; it is no verb of ctl.`
+	c.Flags().BoolVar(&asJSON, "json", false, "print the plan as JSON")
+	return c
+}
+
+// printPlan prints a plan, one line for each order.
+func printPlan(w io.Writer, plan neokv.Plan) {
+	for _, o := range plan.Given {
+		fmt.Fprintf(w, "under way: %s: %s\n", o.Order, o.Reason)
+	}
+	for _, o := range plan.Next {
+		by := ""
+		if !plan.Balance && o.Why != "gone" && o.Why != "draining" {
+			by = " (not by itself: balance.replicas is false)"
+		}
+		fmt.Fprintf(w, "%s: %s%s\n", o.Order, o.Reason, by)
+	}
+	for _, text := range plan.Notes {
+		fmt.Fprintf(w, "note: %s\n", text)
+	}
+	if len(plan.Given)+len(plan.Next)+len(plan.Notes) == 0 {
+		fmt.Fprintln(w, "nothing to do")
+	}
 }
 
 func ctlBackup(p process, f *ctlFlags) *cobra.Command {

@@ -34,6 +34,8 @@ func TestCtl(t *testing.T) {
 	}{
 		{"status", 0, "127.0.0.1:" + s.ready[0] + "  ok "},
 		{"faults", 0, "no faults\n"},
+		{"plan", 0, "nothing to do\n"},
+		{"plan --json", 0, `"balance": false,`},
 		{"kill 2", 0, "kill 2\n"},
 		{"status", 0, "  killed  0 "},
 		{"status", 0, "2 down"},

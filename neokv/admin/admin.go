@@ -3,6 +3,7 @@
 // user can read, with a token that every request must show; Find reads these files.
 //
 //	GET  /v1/status   the state of the cluster, as JSON: neokv.ClusterStatus
+//	GET  /v1/plan     what the plan for replicas would do now, as JSON: neokv.Plan
 //	POST /v1/do       carries out the fault whose text is the body; as JSON: Done; 400 if the text is wrong or names what
 //	                  the cluster does not have, 409 if it cannot be done
 //	POST /v1/backup   backs the cluster up to the folder, an absolute path, that is the body; as JSON: neokv.Backup; 409 if
@@ -71,6 +72,14 @@ func (p *Port) Close() error {
 func Handler(c *neokv.Cluster, token string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, r *http.Request) { answer(w, http.StatusOK, c.Status()) })
+	mux.HandleFunc("GET /v1/plan", func(w http.ResponseWriter, r *http.Request) {
+		plan, err := c.Plan(r.Context())
+		if err != nil {
+			refuse(w, http.StatusConflict, err)
+			return
+		}
+		answer(w, http.StatusOK, plan)
+	})
 	mux.HandleFunc("POST /v1/do", func(w http.ResponseWriter, r *http.Request) {
 		var f fault.Fault
 		text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
@@ -144,6 +153,11 @@ func (e InvalidError) Error() string { return string(e) }
 // Status asks for the state of the cluster.
 func (a *Announcement) Status(ctx context.Context) (s neokv.ClusterStatus, err error) {
 	return s, a.ask(ctx, http.MethodGet, "/v1/status", "", &s)
+}
+
+// Plan asks what the plan for replicas and homes would do now.
+func (a *Announcement) Plan(ctx context.Context) (plan neokv.Plan, err error) {
+	return plan, a.ask(ctx, http.MethodGet, "/v1/plan", "", &plan)
 }
 
 // Inject has the cluster carry out a fault. The error is an InvalidError if the cluster does not know what the fault

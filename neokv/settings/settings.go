@@ -14,9 +14,11 @@ import (
 // Settings are all knobs and constants of a cluster. The zero value is not valid: begin with Default.
 type Settings struct {
 	Cluster ClusterKnobs `key:"cluster"`
+	Members MemberKnobs  `key:"cluster"`
 	Engine  EngineKnobs  `key:"engine"`
 	Raft    RaftKnobs    `key:"raft"`
 	Region  RegionKnobs  `key:"region"`
+	Balance BalanceKnobs `key:"balance"`
 	Redis   RedisKnobs   `key:"redis"`
 }
 
@@ -25,6 +27,11 @@ type ClusterKnobs struct {
 	Stores   int `key:"stores" shapes:"data" min:"1" max:"9" help:"logical store nodes"`
 	Replicas int `key:"replicas" shapes:"data" min:"1" max:"9" help:"replicas of each region, at most one per store"`
 	Regions  int `key:"regions" shapes:"data" min:"1" max:"1024" help:"regions that the 16384 slots are split into at first boot"`
+}
+
+// MemberKnobs are knobs of the cluster that no folder records.
+type MemberKnobs struct {
+	StoreDownAfter time.Duration `key:"store_down_after" min:"0s" max:"1000h" help:"how long a store is down until it counts as gone, and its replicas are made anew on other stores; 0s for never"`
 }
 
 // EngineKnobs are the knobs of storage. Sizes of memory are for the whole process, which divides them between the
@@ -73,6 +80,11 @@ type RegionKnobs struct {
 	MergeBytes Bytes `key:"merge_bytes" min:"0" max:"1TiB" help:"two neighbours that are quiet and together smaller than this are merged, but never below cluster.regions regions; at most a quarter of max_bytes; 0 for no merges"`
 	SplitLoad  int   `key:"split_load" min:"0" max:"1000000000" help:"a region with more commands per second than this is split; 0 for no splits by load"`
 	MoveRate   Bytes `key:"move_rate" min:"0" max:"1TiB" help:"bytes per second of region snapshots that a store sends, to replicas that join or were away, all together; 0 for no limit"`
+}
+
+// BalanceKnobs say what of the cluster's plan is carried out without a command.
+type BalanceKnobs struct {
+	Replicas bool `key:"replicas" help:"true: replicas move between stores by themselves, until these have equally many bytes, regions have cluster.replicas replicas in different zones, and each store is the home of its share; false: only replicas of stores that are gone or draining move"`
 }
 
 // The values of redis.unknown_outcome.
@@ -176,6 +188,7 @@ func (r RaftKnobs) Lease() time.Duration {
 func Default() Settings {
 	s := Constants()
 	s.Cluster = ClusterKnobs{Stores: 3, Replicas: 3, Regions: 8}
+	s.Members = MemberKnobs{StoreDownAfter: 30 * time.Minute}
 	s.Engine = EngineKnobs{
 		MemtableSize: 48 << 20, MemtableCount: 4, BloomBits: 10, BloomPrefix: "key",
 		BlockCache: 256 << 20, RowCache: 64 << 20, BlockSize: 16 << 10, L0Compaction: 16, L0Stop: 64,

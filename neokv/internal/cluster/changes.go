@@ -72,6 +72,17 @@ func (x *changes) moveReplica(ctx context.Context, f fault.Fault) (outcome strin
 	return outcome, err
 }
 
+// plan asks meta's leader for its plan, through any store that runs.
+func (x *changes) plan(ctx context.Context) (p store.PlacementPlan, err error) {
+	err = errNoStore
+	for s := range x.places.all().Running() {
+		if p, err = s.Meta().Plan(ctx); err == nil || ctx.Err() != nil {
+			break
+		}
+	}
+	return p, err
+}
+
 // atLeader calls f with the store that leads a region. It calls f again, with whichever store leads then, as long as f
 // returns store.ErrAgain, for changeWait. Then it returns what f has returned last.
 func (x *changes) atLeader(

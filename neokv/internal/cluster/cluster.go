@@ -20,6 +20,7 @@ import (
 	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/seam"
 	"neokv.dev/neokv/internal/server"
+	"neokv.dev/neokv/internal/store"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/settings"
 )
@@ -346,6 +347,9 @@ func (c *Cluster) Pinned(id topology.RegionID) bool { return c.pins.has(id) }
 
 // Windows returns the migrations that clients are shown, by slots. known says that a store knows the map.
 func (c *Cluster) Windows() (all []route.Window, known bool) { return c.migrations.windows() }
+
+// Plan returns what meta's leader would do with replicas and homes.
+func (c *Cluster) Plan(ctx context.Context) (store.PlacementPlan, error) { return c.changes.plan(ctx) }
 
 // Impaired says what is worse than it should be, though every store runs and every region is served.
 func (c *Cluster) Impaired() []string { return append(c.info.impaired(), c.members.impaired()...) }

@@ -165,7 +165,7 @@ func (p Places) ids() (ids []topology.StoreID) {
 func (p Places) changeMap(ctx context.Context, x meta.MapChange) (id uint64, err error) {
 	err = errNoStore
 	for s := range p.Running() {
-		if id, err = s.ChangeMap(ctx, x); err == nil || ctx.Err() != nil {
+		if id, err = s.Meta().ChangeMap(ctx, x); err == nil || ctx.Err() != nil {
 			break
 		}
 	}

@@ -23,6 +23,7 @@ type directory struct {
 
 type heard struct {
 	status Status
+	free   int64 // Beat.Free
 	at     time.Time
 }
 
@@ -43,7 +44,7 @@ func (d *directory) Hear(b Beat, m *Map, now time.Time) (changed bool) {
 	}
 	next := Status{ID: b.Store, Host: b.Host, Port: b.Port, Replica: b.Replica, Alive: true, Full: b.Full}
 	changed = h.status != next
-	h.status, h.at = next, now
+	h.status, h.free, h.at = next, b.Free, now
 	leads := make(map[topology.RegionID]bool, len(b.Leads))
 	for _, l := range b.Leads {
 		leads[l.Region] = true
@@ -100,6 +101,26 @@ func (d *directory) Loads(m *Map) []HeardLoad {
 	}
 	slices.SortFunc(out, func(a, b HeardLoad) int { return cmp.Compare(a.Region, b.Region) })
 	return out
+}
+
+// Heard returns how the stores are that the cluster has now, in the order of the map.
+func (d *directory) Heard(m *Map, now time.Time) (all []HeardStore) {
+	for _, st := range m.Stores {
+		if st.State == Gone {
+			continue
+		}
+		at, next := d.began, HeardStore{ID: st.ID, Draining: st.State == Draining}
+		if h := d.stores[st.ID]; h != nil {
+			at, next.Full, next.Free = h.at, h.status.Full, h.free
+			if h.status.Alive && h.status.Host != "" {
+				all = append(all, next)
+				continue
+			}
+		}
+		next.Silent = max(1, now.Sub(at))
+		all = append(all, next)
+	}
+	return all
 }
 
 // Expire marks stores as dead that have been silent for too long: since their last heartbeat or, if this leader has had

@@ -110,6 +110,25 @@ func (g *Group) Loads() []HeardLoad {
 	return g.work.directory.Loads(m)
 }
 
+// HeardStore is how a store is, by its heartbeats.
+type HeardStore struct {
+	ID       topology.StoreID
+	Draining bool
+	Full     bool
+	Free     int64 // Beat.Free
+	// Silent is for how long nothing has been heard of a store that is dead, or of which this leader has heard nothing
+	// yet; 0 of all others.
+	Silent time.Duration
+}
+
+// Heard returns how the stores are that the cluster has now, in the order of the map.
+func (g *Group) Heard(now time.Time) []HeardStore {
+	m := g.Map()
+	g.work.mu.Lock()
+	defer g.work.mu.Unlock()
+	return g.heard(now).Heard(m, now)
+}
+
 // Resign forgets the heartbeats, since another store leads.
 func (g *Group) Resign() {
 	g.work.mu.Lock()

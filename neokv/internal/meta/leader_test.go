@@ -83,3 +83,26 @@ func TestFollowed(t *testing.T) {
 		}
 	}
 }
+
+// TestHeard: a store is silent from its last heartbeat on, once it is dead, and from the first call of Expire on if this
+// leader has never heard of it.
+func TestHeard(t *testing.T) {
+	g := &Group{machine: &metaMachine{o: Options{Interval: time.Second}}}
+	g.machine.current.Store(&Map{Version: 1, Stores: []Member{{ID: 1}, {ID: 2}, {ID: 3}, {ID: 4, State: Gone}}})
+	start := time.Unix(1000, 0)
+	at := func(second int) time.Time { return start.Add(time.Duration(second) * time.Second) }
+	heard := func(second int, want string) {
+		t.Helper()
+		g.Serve(Beat{Store: 1, Host: "h", MapVersion: 1}, at(second))
+		if got := fmt.Sprint(g.Heard(at(second))); got != want {
+			t.Errorf("second %d: %s; want %s", second, got, want)
+		}
+	}
+	heard(0, "[{1 false false 0 0s} {2 false false 0 1ns} {3 false false 0 1ns}]")
+	g.Hear(Beat{Store: 2, Host: "h", MapVersion: 1, Free: 5}, at(1))
+	heard(2, "[{1 false false 0 0s} {2 false false 5 0s} {3 false false 0 2s}]")
+	heard(4, "[{1 false false 0 0s} {2 false false 5 0s} {3 false false 0 4s}]")
+	heard(9, "[{1 false false 0 0s} {2 false false 5 8s} {3 false false 0 9s}]")
+	g.Hear(Beat{Store: 2, Host: "h", MapVersion: 1, Full: true}, at(10))
+	heard(10, "[{1 false false 0 0s} {2 false true 0 0s} {3 false false 0 10s}]")
+}

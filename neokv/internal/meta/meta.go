@@ -447,6 +447,7 @@ type Beat struct {
 	MapVersion uint64           `json:"map_version"`            // of the store's map; the answer has a newer one if there is one
 	Leads      Leads            `json:"leads"`
 	Full       bool             `json:"full,omitempty"` // the store's disk has less space left than the reserve
+	Free       int64            `json:"free,omitempty"` // bytes that the store's disk has beyond the reserve; 0: not known
 	// Regions are the regions of which the store knows more than its map has: those that it leads, as it has applied
 	// them, and any others of which it has a replica, so that parent and child of a split come together. A store sends
 	// them with each heartbeat until the map has them.

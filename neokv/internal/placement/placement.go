@@ -1,4 +1,4 @@
-// Package placement decides on which stores the replicas of regions lie, and which of them is a region's home. Plan is a
+// Package placement decides on which stores the replicas of regions lie, and which store is a region's home. Plan is a
 // pure function from a survey of the cluster to orders and notes; a Planner keeps what it needs to know from earlier
 // surveys. Nothing here touches Raft, a clock or a network: meta's leader makes the survey of what stores report, and
 // the stores that lead the regions take the orders.
@@ -336,9 +336,9 @@ func (x *planning) sends(r *Region) bool {
 	return leader != nil && leader.sends < mostSent
 }
 
-// target returns the best store for a further replica of a region, or for the one that leaves a store, if that is not 0:
-// one in a zone that has few others, and of these one that has little. It returns nil if there is none; waits then says
-// that there will be one once a store has taken what is on its way.
+// target returns the best store for a further replica of a region, or for the one that leaves a store, if that is not
+// 0: one in a zone that has few others, and of these one that has little. It returns nil if there is none; waits then
+// says that there will be one once a store has taken what is on its way.
 func (x *planning) target(r *Region, from topology.StoreID) (to *tally, waits bool) {
 	least := 0
 	for _, t := range x.stores {
@@ -407,12 +407,12 @@ func (x *planning) evacuate(from *tally, why Why, reason string) {
 		switch {
 		case !x.quorum(r, from.ID):
 			lost++
+		case x.taken[r.ID]:
+			x.busy = true
 		case r.Held != "" && r.settled():
 			stuck++
 		case x.movable(r):
 			due = append(due, r)
-		case x.taken[r.ID]:
-			x.busy = true
 		}
 	}
 	slices.SortStableFunc(due, func(a, b *Region) int { return cmp.Compare(x.up(a), x.up(b)) })
@@ -486,12 +486,13 @@ func (x *planning) count() {
 	}
 	if lacking > 0 {
 		x.notes = append(x.notes, Note{About: NoStore,
-			Text: fmt.Sprintf("%s with less than cluster.replicas %d, and no store that can take one more", regions(lacking), want)})
+			Text: fmt.Sprintf("%s with less than cluster.replicas %d, and no store that can take one more", regions(lacking),
+				want)})
 	}
 }
 
-// surplus returns the store whose replica of a region matters least, nil if none may go: one that is down, then one in a
-// zone with others, then one on a store that has much.
+// surplus returns the store whose replica of a region matters least, nil if none may go: one that is down, then one in
+// a zone with others, then one on a store that has much.
 func (x *planning) surplus(r *Region) (from *tally) {
 	better := func(a, b *tally) bool {
 		down := func(t *tally) int { return min(1, int(t.Down)) }
@@ -683,7 +684,8 @@ func (x *planning) replicasOf() map[topology.StoreID][]sized {
 
 // pick returns the next move for balance, nil if there is none. Givers are sorted from much to little, takers from
 // little to much. A replica may move if the difference of the two stores exceeds twice its weight, and rest beside.
-func (x *planning) pick(give, take []*tally, have map[topology.StoreID][]sized, mean float64) (r *Region, from, to *tally) {
+func (x *planning) pick(give, take []*tally, have map[topology.StoreID][]sized, mean float64) (
+	r *Region, from, to *tally) {
 	for _, from := range give {
 		all := have[from.ID]
 		if len(all) == 0 {
@@ -755,7 +757,8 @@ func (x *planning) spreadHomes() {
 }
 
 // pickHome returns the next region to get another home. stores are sorted from much to little.
-func (x *planning) pickHome(stores []*tally, homes map[topology.StoreID][]sized, mean float64) (z sized, from, to *tally) {
+func (x *planning) pickHome(stores []*tally, homes map[topology.StoreID][]sized, mean float64) (
+	z sized, from, to *tally) {
 	for _, from := range stores {
 		for _, to := range slices.Backward(stores) {
 			for _, z := range homes[from.ID] {

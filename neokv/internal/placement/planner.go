@@ -87,6 +87,14 @@ func (p *Planner) Open(s *Survey) (open []Order) {
 	return open
 }
 
+// Given returns the orders that have been given and are not done, those whose regions are changing included.
+func (p *Planner) Given() (given []Order) {
+	for _, o := range p.open {
+		given = append(given, o.Order)
+	}
+	return given
+}
+
 // complete sets what the survey has of the planner.
 func (p *Planner) complete(s *Survey) {
 	s.Open, s.Settled, s.Moved = p.Open(s), p.quiet >= settles, p.moved

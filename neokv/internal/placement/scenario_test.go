@@ -127,8 +127,8 @@ func setPolicy(p *Policy, words []string) (err error) {
 	return nil
 }
 
-// addStore reads "4 zone=a free=1GiB down=31m full draining joining", or several stores: "1-3". A store of the same id is
-// replaced.
+// addStore reads "4 zone=a free=1GiB down=31m full draining joining", or several stores: "1-3". A store of the same id
+// is replaced.
 func addStore(s *Survey, words []string) (err error) {
 	ids, err := parseStores(strings.Replace(words[0], "-", "..", 1))
 	if err != nil {

@@ -36,6 +36,8 @@ type message struct {
 	Script string `json:"script,omitempty"`
 	// Map asks meta's leader to change a window or a store of the map; the answer is a meta.Changed.
 	Map *meta.MapChange `json:"map,omitempty"`
+	// Plan asks meta's leader for the plan of replicas and homes; the answer is a PlacementPlan.
+	Plan bool `json:"plan,omitempty"`
 	// Reserve asks the store to begin a replica that joins a region; the answer is a reserveAnswer.
 	Reserve *reserveCall `json:"reserve,omitempty"`
 }
@@ -55,6 +57,7 @@ type calls struct {
 	audit      *audit
 	stepCalls  *stepCalls
 	orders     *orders
+	placement  *placing
 	heartbeat  *heartbeat
 	slots      *slots
 	replicas   *replicaSet
@@ -108,6 +111,12 @@ func (x *calls) handle(ctx context.Context, from topology.StoreID, request []byt
 			return nil, err
 		}
 		return json.Marshal(got)
+	case m.Plan:
+		plan, err := x.placement.answer()
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(plan)
 	case m.Reserve != nil:
 		a, err := x.slots.reserve(*m.Reserve)
 		if err != nil {

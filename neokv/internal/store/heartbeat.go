@@ -54,7 +54,7 @@ func (x *heartbeat) run() {
 // report sends one heartbeat to meta's leader, or takes it itself if this store leads meta.
 func (x *heartbeat) report() {
 	b := meta.Beat{Store: x.o.ID, Host: x.o.Host, Port: x.o.Port, Replica: x.o.ReplicaPort, Full: x.space.full.Load(),
-		Leads: x.replicas.all().Leads()}
+		Free: x.space.free.Load(), Leads: x.replicas.all().Leads()}
 	b.Loads = x.loads.measure(b.Leads, time.Now())
 	b.MapVersion, b.Regions = x.cluster.reported()
 	if x.meta.leading() {

@@ -116,7 +116,7 @@ func (x *metaMember) allocateHere(ctx context.Context, n int) (a meta.Allocated,
 	return group.Allocate(ctx, 1, n)
 }
 
-// change is Store.ChangeMap.
+// change is AtMeta.ChangeMap.
 func (x *metaMember) change(ctx context.Context, c meta.MapChange) (id uint64, err error) {
 	ctx, end, ok := x.enter(ctx)
 	if !ok {

@@ -50,10 +50,11 @@ type loads struct {
 }
 
 // measure returns the loads of the regions that the store leads if it has measured them now. It returns nil between
-// measurements, since meta's leader keeps what it has heard, and if no region is ever split or merged for its load.
+// measurements, since meta's leader keeps what it has heard, and if no region is ever split, merged or moved for its
+// load.
 func (x *loads) measure(leads []meta.Lead, now time.Time) (loads []meta.LedLoad) {
 	k := &x.o.Settings.Region
-	if k.MaxBytes == 0 && k.MergeBytes == 0 && k.SplitLoad == 0 {
+	if k.MaxBytes == 0 && k.MergeBytes == 0 && k.SplitLoad == 0 && !x.o.Settings.Balance.Replicas {
 		return nil
 	}
 	if now.Sub(x.at) < measureEvery {
@@ -105,8 +106,9 @@ func (x *loads) measure(leads []meta.Lead, now time.Time) (loads []meta.LedLoad)
 // plans makes the orders of meta's leader. The goroutine that reports alone uses it, while this store leads meta.
 type plans struct {
 	*core
-	cluster *clusterMap
-	orders  *orders
+	cluster   *clusterMap
+	orders    *orders
+	placement *placing
 	planned
 }
 
@@ -119,19 +121,32 @@ type planned struct {
 }
 
 // forget forgets all plans, when another store leads meta.
-func (x *plans) forget() { x.planned = planned{at: x.at} }
+func (x *plans) forget() {
+	x.planned = planned{at: x.at}
+	x.placement.forget()
+}
 
 // plan gives out orders. It runs on the store that leads meta, once per heartbeat.
 func (x *plans) plan(group *meta.Group, now time.Time) {
-	m, alive := x.cluster.alive()
-	survey := schedule.Survey{Now: now, Policy: schedule.PolicyOf(&x.o.Settings), Alive: alive}
-	if !survey.Policy.On() || now.Sub(x.at) < Heartbeat {
+	if now.Sub(x.at) < Heartbeat {
 		return
 	}
 	x.at = now
+	m, alive := x.cluster.alive()
 	loads := make(map[topology.RegionID]meta.HeardLoad)
 	for _, l := range group.Loads() {
 		loads[l.Region] = l
+	}
+	notes := x.planBounds(m, alive, loads, now)
+	x.placement.plan(group, m, loads, x.planner.Open(), notes, now)
+}
+
+// planBounds gives out splits and merges, and returns what the policy cannot do.
+func (x *plans) planBounds(m *meta.Map, alive map[topology.StoreID]bool, loads map[topology.RegionID]meta.HeardLoad,
+	now time.Time) (notes []schedule.Note) {
+	survey := schedule.Survey{Now: now, Policy: schedule.PolicyOf(&x.o.Settings), Alive: alive}
+	if !survey.Policy.On() {
+		return nil
 	}
 	if x.boundsSince == nil {
 		x.boundsSince = make(map[topology.RegionID]boundsSince)
@@ -159,11 +174,12 @@ func (x *plans) plan(group *meta.Group, now time.Time) {
 		survey.Regions = append(survey.Regions, surveyed)
 	}
 	x.boundsSince = since
-	_, notes := x.planner.Plan(survey)
+	_, notes = x.planner.Plan(survey)
 	x.tellNotes(notes)
 	for _, o := range x.planner.Open() {
 		x.orders.give(o, loads[o.Region].Store)
 	}
+	return notes
 }
 
 // boundsSince is when a region's bounds last changed; zero if before this store led meta.

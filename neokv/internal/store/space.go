@@ -44,6 +44,7 @@ const (
 type space struct {
 	*core
 	full atomic.Bool
+	free atomic.Int64 // bytes that the disk has beyond what the store keeps, at the last look; 0: not known
 }
 
 // spaceWatch is the goroutine that looks at the disk, and acts when the store is full or others are.
@@ -91,12 +92,18 @@ func (x *spaceWatch) look() int64 {
 func (x *space) look() (write int64, changed bool) {
 	full := false
 	write = math.MaxInt32
+	free := int64(math.MaxInt64)
 	for _, r := range x.rooms() {
 		full = full || r.free < r.kept || x.full.Load() && r.free < r.kept+r.kept/4
 		if !r.files {
+			free = min(free, max(1, r.free-r.kept))
 			write = min(write, max((r.free-r.kept)/spareShare, leastWritten))
 		}
 	}
+	if free == math.MaxInt64 {
+		free = 0
+	}
+	x.free.Store(free)
 	return write, x.full.Swap(full) != full
 }
 

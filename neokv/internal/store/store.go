@@ -135,6 +135,7 @@ type Store struct {
 	moves      moves
 	orders     orders
 	loads      loads
+	placement  placing
 	plans      plans
 	windows    windows
 	heartbeat  heartbeat
@@ -192,7 +193,8 @@ func newStore(o Options) *Store {
 	if o.Settings.Region.SplitLoad > 0 {
 		s.loads.sampler = new(schedule.SlotSampler)
 	}
-	s.plans = plans{core: c, cluster: &s.cluster, orders: &s.orders}
+	s.placement = placing{core: c, meta: &s.meta, cluster: &s.cluster, orders: &s.orders}
+	s.plans = plans{core: c, cluster: &s.cluster, orders: &s.orders, placement: &s.placement}
 	s.windows = windows{core: c, cluster: &s.cluster}
 	s.heartbeat = heartbeat{core: c, replicas: &s.replicas, space: &s.space, meta: &s.meta, cluster: &s.cluster,
 		loads: &s.loads, plans: &s.plans, windows: &s.windows}
@@ -204,7 +206,7 @@ func newStore(o Options) *Store {
 		sampler: s.loads.sampler, scriptTurn: make(chan struct{}, max(1, runtime.NumCPU()/2))}
 	s.calls = calls{core: c, space: &s.space, meta: &s.meta, cluster: &s.cluster, progress: &s.progress,
 		leadership: &s.leadership, homes: &s.homes, bus: &s.bus, scripts: &s.scripts, audit: &s.audit,
-		stepCalls: &s.stepCalls, orders: &s.orders, heartbeat: &s.heartbeat, slots: &s.slots,
+		stepCalls: &s.stepCalls, orders: &s.orders, placement: &s.placement, heartbeat: &s.heartbeat, slots: &s.slots,
 		replicas: &s.replicas}
 	return s
 }
@@ -443,7 +445,19 @@ func (s *Store) Full() string { return s.space.why() }
 // Engine returns the store's engine, for tests to inspect.
 func (s *Store) Engine() *engine.Engine { return s.engine }
 
-// ChangeMap has meta's leader change a window or a store of the map, and returns its id.
-func (s *Store) ChangeMap(ctx context.Context, c meta.MapChange) (id uint64, err error) {
-	return s.meta.change(ctx, c)
+// AtMeta is what the leader of meta does for callers of any store.
+type AtMeta struct {
+	meta      *metaMember
+	placement *placing
 }
+
+// Meta asks the leader of meta.
+func (s *Store) Meta() AtMeta { return AtMeta{&s.meta, &s.placement} }
+
+// ChangeMap changes a window or a store of the map, and returns its id.
+func (x AtMeta) ChangeMap(ctx context.Context, c meta.MapChange) (id uint64, err error) {
+	return x.meta.change(ctx, c)
+}
+
+// Plan returns where meta's leader would have replicas and homes.
+func (x AtMeta) Plan(ctx context.Context) (PlacementPlan, error) { return x.placement.ask(ctx) }
