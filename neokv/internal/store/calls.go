@@ -8,6 +8,7 @@ import (
 
 	"neokv.dev/neokv/internal/meta"
 	"neokv.dev/neokv/internal/multiraft"
+	"neokv.dev/neokv/internal/placement"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/schedule"
 	"neokv.dev/neokv/internal/topology"
@@ -28,6 +29,8 @@ type message struct {
 	Stand *topology.RegionID `json:"stand,omitempty"`
 	// Order is an order of meta's leader, not answered.
 	Order *schedule.Order `json:"order,omitempty"`
+	// Place is an order of meta's leader about a replica or a home, not answered.
+	Place *placement.Order `json:"place,omitempty"`
 	// Allocate asks meta's leader for a region id and so many replica ids; the answer is a meta.Allocated.
 	Allocate int `json:"allocate,omitempty"`
 	// Checksum asks for a replica's checksum, or for an entry that has all replicas make one.
@@ -94,6 +97,9 @@ func (x *calls) handle(ctx context.Context, from topology.StoreID, request []byt
 		return nil, nil
 	case m.Order != nil:
 		x.orders.take(*m.Order)
+		return nil, nil
+	case m.Place != nil:
+		x.orders.takePlace(*m.Place)
 		return nil, nil
 	case m.Allocate > 0:
 		a, err := x.meta.allocateHere(ctx, min(m.Allocate, maxPeers))

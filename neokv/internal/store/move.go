@@ -10,6 +10,7 @@ import (
 
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/multiraft"
+	"neokv.dev/neokv/internal/placement"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/topology"
 )
@@ -228,6 +229,55 @@ func (x *moves) begin(ctx context.Context, r *region.Replica, from, to topology.
 		return errNotLeading
 	}
 	return err
+}
+
+// obey begins what an order of meta's leader says, if the region's peers are still those that the order was made for.
+// It does not wait for the end of a move: settleAll goes on with it.
+func (x *moves) obey(ctx context.Context, o placement.Order) error {
+	r, err := x.stepCalls.leading(o.Region)
+	if err != nil {
+		return err
+	}
+	desc, _ := r.Region()
+	if desc.ConfVersion != o.Conf || !desc.Settled() {
+		return nil // the order has begun already, or is stale
+	}
+	done, ok := x.drivers.drive(o.Region)
+	if !ok {
+		return errBusy
+	}
+	defer done()
+	if o.Kind == placement.MoveHome {
+		return x.rehome(ctx, r, &desc, o)
+	}
+	if err := x.check(&desc, r, o.From, o.To); err != nil {
+		return err
+	}
+	if err := x.begin(ctx, r, o.From, o.To); err != nil {
+		return err
+	}
+	x.tell("%s", o)
+	x.tending.ring()
+	return nil
+}
+
+// rehome makes another store the home of a region: its peer comes first. This store hands the lead over if it has it
+// as the home that was; else the region's leader does so in time, see homes.
+func (x *moves) rehome(ctx context.Context, r *region.Replica, desc *topology.Region, o placement.Order) error {
+	next := slices.Clone(desc.Peers)
+	i := slices.IndexFunc(next, func(p topology.Peer) bool { return p.Store == o.To })
+	if i < 0 || next[0].Store != o.From {
+		return nil
+	}
+	next[0], next[i] = next[i], next[0]
+	if err := r.ChangePeers(ctx, time.Now().Add(stepTime), o.Conf, next); err != nil {
+		return notYet{err} // another leader, or a change that has begun: the order comes again if it is still due
+	}
+	x.tell("%s", o)
+	if o.From == x.o.ID {
+		x.leadership.handOver(o.Region, o.To)
+	}
+	return nil
 }
 
 // settleAll goes on with the moves of the regions that this store leads and that nobody drives.

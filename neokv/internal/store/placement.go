@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -47,7 +48,7 @@ func (x *placing) forget() {
 	x.placements = placements{}
 }
 
-// plan plans. It runs on the store that leads meta, once per heartbeat.
+// plan gives out orders. It runs on the store that leads meta, once per heartbeat.
 func (x *placing) plan(group *meta.Group, m *meta.Map, loads map[topology.RegionID]meta.HeardLoad,
 	open []schedule.Order, notes []schedule.Note, now time.Time) {
 	s := x.look(group, m, loads, open, notes, now)
@@ -55,6 +56,22 @@ func (x *placing) plan(group *meta.Group, m *meta.Map, loads map[topology.Region
 	defer x.mu.Unlock()
 	if x.survey = s; x.began.IsZero() {
 		x.began = now
+	}
+	if now.Sub(x.began) < placementWait {
+		return
+	}
+	_, lacks := x.planner.Plan(s)
+	told := make(map[string]bool)
+	for _, n := range lacks {
+		key := fmt.Sprintf("%s %d %d", n.About, n.Store, n.Region)
+		if told[key] = true; !x.noted[key] {
+			x.tell("%s", n)
+		}
+	}
+	x.noted = told
+	for _, o := range x.planner.Open(&s) {
+		i := slices.IndexFunc(s.Regions, func(r placement.Region) bool { return r.ID == o.Region })
+		x.orders.place(o, s.Regions[i].Leader)
 	}
 }
 

@@ -2,12 +2,14 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/meta"
+	"neokv.dev/neokv/internal/placement"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/schedule"
 	"neokv.dev/neokv/internal/topology"
@@ -207,7 +209,9 @@ type orders struct {
 	*core
 	replicas *replicaSet
 	changes  *changes
-	queue    chan schedule.Order // one order may wait
+	moves    *moves
+	queue    chan schedule.Order  // one order may wait
+	places   chan placement.Order // likewise
 }
 
 // give sends an order to the store that is to carry it out. An order that does not arrive is given again.
@@ -220,6 +224,23 @@ func (x *orders) give(o schedule.Order, to topology.StoreID) {
 		return
 	}
 	x.wg.Go(func() { x.ask(x.ctx, to, message{Order: &o}, nil) })
+}
+
+// place is give for an order about a replica or a home.
+func (x *orders) place(o placement.Order, to topology.StoreID) {
+	if to == x.o.ID {
+		x.takePlace(o)
+	} else if to != 0 {
+		x.wg.Go(func() { x.ask(x.ctx, to, message{Place: &o}, nil) })
+	}
+}
+
+// takePlace is take for an order about a replica or a home.
+func (x *orders) takePlace(o placement.Order) {
+	select {
+	case x.places <- o:
+	default:
+	}
 }
 
 // take leaves an order to the goroutine that carries orders out, one after the other. While that one is busy the
@@ -243,6 +264,10 @@ func (x *orders) run() {
 				continue
 			}
 			if err := x.obey(r, o); err != nil && x.ctx.Err() == nil {
+				x.tell("%s: %v", o, err)
+			}
+		case o := <-x.places:
+			if err := x.moves.obey(x.ctx, o); err != nil && !errors.Is(err, ErrAgain) && x.ctx.Err() == nil {
 				x.tell("%s: %v", o, err)
 			}
 		}

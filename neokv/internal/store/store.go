@@ -19,6 +19,7 @@ import (
 	"neokv.dev/neokv/internal/lua"
 	"neokv.dev/neokv/internal/meta"
 	"neokv.dev/neokv/internal/multiraft"
+	"neokv.dev/neokv/internal/placement"
 	"neokv.dev/neokv/internal/region"
 	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/schedule"
@@ -188,7 +189,8 @@ func newStore(o Options) *Store {
 		progress: &s.progress, drivers: &s.drivers, stepCalls: &s.stepCalls, steps: &s.steps}
 	s.moves = moves{core: c, replicas: &s.replicas, cluster: &s.cluster, meta: &s.meta, progress: &s.progress,
 		leadership: &s.leadership, drivers: &s.drivers, stepCalls: &s.stepCalls}
-	s.orders = orders{core: c, replicas: &s.replicas, changes: &s.changes, queue: make(chan schedule.Order, 1)}
+	s.orders = orders{core: c, replicas: &s.replicas, changes: &s.changes, moves: &s.moves,
+		queue: make(chan schedule.Order, 1), places: make(chan placement.Order, 1)}
 	s.loads = loads{core: c, records: &s.records, replicas: &s.replicas}
 	if o.Settings.Region.SplitLoad > 0 {
 		s.loads.sampler = new(schedule.SlotSampler)

@@ -33,6 +33,7 @@ type testStores struct {
 	stores   []*Store
 	hooks    region.Hooks
 	raft     func(*settings.RaftKnobs) // changes settings, nil for none
+	knobs    func(*settings.Settings)  // likewise
 	rand     rand.Source               // of the stores opened from now on, nil: by their number
 	onServe  func(topology.RegionID, uint64)
 	mistakes Mistakes
@@ -78,6 +79,9 @@ func (c *testStores) open(i int, booting bool) {
 	s.Engine.MemtableSize, s.Engine.BlockCache = 16<<20, 16<<20
 	if c.raft != nil {
 		c.raft(&s.Raft)
+	}
+	if c.knobs != nil {
+		c.knobs(&s)
 	}
 	source := c.rand
 	if source == nil {
@@ -128,14 +132,20 @@ func TestServesAfterOnServe(t *testing.T) {
 // until waits for a condition, with a bound.
 func (c *testStores) until(what string, ok func() bool) {
 	c.t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	c.untilWithin(20*time.Second, what, ok)
+}
+
+// untilWithin is until with another bound than 20 s.
+func (c *testStores) untilWithin(bound time.Duration, what string, ok func() bool) {
+	c.t.Helper()
+	for end := time.Now().Add(bound); !ok(); time.Sleep(bound / 20000) {
 		if time.Now().After(end) {
 			for _, s := range c.stores {
 				if s != nil {
 					c.t.Logf("store %d: leads %v", s.ID(), s.Replicas().Leads())
 				}
 			}
-			c.t.Fatalf("no %s in 20 s", what)
+			c.t.Fatalf("no %s in %s", what, bound)
 		}
 	}
 }
