@@ -84,6 +84,28 @@ func (f *FS) Share(j *Journal, store uint16, dir string) error {
 	return nil
 }
 
+// Forget drops what the journal has of a store whose logs are gone for good, durably: later logs of the store may have
+// the same names. A broken journal cannot: it is to be asked again when it is mended.
+func (j *Journal) Forget(store uint16) error {
+	j.mu.Lock()
+	if j.err != nil {
+		defer j.mu.Unlock()
+		return j.err
+	}
+	var unused []vfs.File
+	if former := j.stores[store]; former != nil {
+		unused = j.leave(former)
+		delete(j.stores, store)
+	}
+	j.append(recordForget, store, "", 0, nil)
+	j.mu.Unlock()
+	for _, base := range unused {
+		_ = base.Close() // its file is gone
+	}
+	_, _, err := j.sync(nil)
+	return err
+}
+
 // complete makes durable in a store's logs what the journal has of them, when the store starts again. former is the
 // file system through which it wrote them.
 func (j *Journal) complete(former *FS, dir string) error {

@@ -31,7 +31,18 @@ type StoreRecord struct {
 	// Boots has the same of each store, as this one knows it. Boots only grow, so none of these numbers is ever too large.
 	Boots map[uint16]uint64 `json:"boots"`
 	Files []ListedFile      `json:"files"`
-	Sum   uint32            `json:"sum"` // CRC-32C of the JSON text without indents, with a sum of 0
+	// Wiped says which wipe of the store the folder is of, nil if the store was never wiped.
+	Wiped *Wiped `json:"wiped,omitempty"`
+	Sum   uint32 `json:"sum"` // CRC-32C of the JSON text without indents, with a sum of 0
+}
+
+// Wiped is what a store's folder has of the wipe with which it began: see topology.Wipe.
+type Wiped struct {
+	Nth   uint64 `json:"nth"`
+	Floor uint64 `json:"floor"`
+	Nonce uint64 `json:"nonce"` // drawn when the folder was emptied
+	// Empty: the store has not taken part in anything with this folder. All else in it is to be deleted.
+	Empty bool `json:"empty,omitempty"`
 }
 
 // ListedFile is a log in the folder of the logs, or a manifest in the folder of the engine.
@@ -141,14 +152,19 @@ func (f *FS) Keep(at Places, was StoreRecord) {
 	f.record = v
 }
 
-// Enter notes that the store takes part in a boot, unless boot is 0, and in which boots others have taken part. It
-// returns when the record is synced.
+// Enter notes that the store takes part in a boot, unless boot is 0, and in which boots others have taken part. A store
+// that takes part is not empty any more. Enter returns when the record is synced.
 func (f *FS) Enter(boot uint64, others map[uint16]uint64) error {
 	v := f.record
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.opening = false
 	v.now.Boot = max(v.now.Boot, boot)
+	if w := v.now.Wiped; w != nil && boot > 0 {
+		begun := *w
+		begun.Empty = false
+		v.now.Wiped = &begun
+	}
 	boots := map[uint16]uint64{v.now.Store: v.now.Boot}
 	for _, m := range []map[uint16]uint64{v.now.Boots, others} {
 		for id, b := range m {
@@ -157,6 +173,45 @@ func (f *FS) Enter(boot uint64, others map[uint16]uint64) error {
 	}
 	v.now.Boots = boots
 	return f.writeRecord()
+}
+
+// Empty deletes all that a store has in its folders, of which nobody uses anything, but for the store's record, which
+// becomes r. That is written first: so what a crash leaves is of a store that is empty. Empty returns when all of it is
+// durable.
+func (f *FS) Empty(at Places, r StoreRecord) error {
+	if err := MakeDir(f, at.Store); err != nil {
+		return err
+	}
+	if err := WriteStoreRecord(f, at.Store, r); err != nil {
+		return err
+	}
+	f.Keep(at, r)
+	folders := []string{at.Engine, at.Logs, at.Store}
+	for i, dir := range folders {
+		names, err := f.List(dir)
+		if errors.Is(err, os.ErrNotExist) || err == nil && i > 0 && dir == folders[i-1] {
+			continue
+		}
+		for _, name := range names {
+			if dir == at.Store && name == StoreRecordName {
+				continue
+			}
+			path := f.PathJoin(dir, name)
+			info, statErr := f.Stat(path)
+			if statErr == nil && info.IsDir() {
+				err = errors.Join(err, f.RemoveAll(path))
+			} else {
+				err = errors.Join(err, f.Remove(path)) // which forgets what is known of the file
+			}
+		}
+		if err != nil {
+			return err
+		}
+		if err := SyncDir(f, dir); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Seal writes the record of a store that has closed: what is synced of its files is all that they have.
