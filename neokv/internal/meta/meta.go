@@ -38,6 +38,8 @@ type Map struct {
 	NextRegion  topology.RegionID  `json:"next_region"`
 	// Windows are the migrations that clients are shown: see windows.go. No two have a slot in common.
 	Windows []route.Window `json:"windows,omitempty"`
+	// Wipes has the last wipe of each store that was ever wiped. One at most is not done.
+	Wipes []topology.Wipe `json:"wipes,omitempty"`
 }
 
 // Region returns the region with this id, nil if there is none.
@@ -86,7 +88,7 @@ func (m *Map) Check() error {
 		}
 		next = int(r.Slots.Last) + 1
 	}
-	if err := m.checkWindows(); err != nil {
+	if err := errors.Join(m.checkWindows(), m.checkWipes()); err != nil {
 		return fmt.Errorf("cluster map: %w", err)
 	}
 	return nil
@@ -113,10 +115,11 @@ func Initial(cluster string, shape settings.ClusterKnobs) *Map {
 	return m
 }
 
-// Members returns the replicas of meta in a cluster that began with n stores. The replica id is the store's number.
+// Members returns the first replicas of meta in a cluster that began with n stores: see ReplicaOn.
 func Members(n int) (all []topology.Peer) {
 	for i := range min(n, MaxReplicas) {
-		all = append(all, topology.Peer{Store: topology.StoreID(i + 1), Replica: topology.ReplicaID(i + 1)})
+		store := topology.StoreID(i + 1)
+		all = append(all, topology.Peer{Store: store, Replica: ReplicaOn(store, 0)})
 	}
 	return all
 }
@@ -134,6 +137,7 @@ type Group struct {
 // Options are the options of a replica of the meta group.
 type Options struct {
 	Store  topology.StoreID
+	Wipes  uint64 // of the store so far: see ReplicaOn
 	Engine *engine.Engine
 	Host   *multiraft.Host
 	Knobs  settings.RaftKnobs
@@ -148,13 +152,13 @@ type Options struct {
 	Changed func()
 }
 
-// Start starts the replica. members must be empty if the replica has run before.
-func Start(o Options, members []topology.Peer) (*Group, error) {
+// Start starts the replica.
+func Start(o Options, b multiraft.Beginning) (*Group, error) {
 	g := &Group{
-		raft: o.Host.Replica(topology.MetaRegion, topology.ReplicaID(o.Store)), machine: &metaMachine{o: o},
+		raft: o.Host.Replica(topology.MetaRegion, ReplicaOn(o.Store, o.Wipes)), machine: &metaMachine{o: o},
 	}
 	g.machine.current.Store(new(Map))
-	if err := g.raft.Start(g.machine, multiraft.Beginning{Members: members}); err != nil {
+	if err := g.raft.Start(g.machine, b); err != nil {
 		return nil, fmt.Errorf("meta: start replica %d: %w", o.Store, err)
 	}
 	return g, nil
@@ -215,13 +219,14 @@ func (g *Group) propose(ctx context.Context, c *change) (data []byte, err error)
 	return result.Data, err
 }
 
-// change is an entry of meta's log: exactly one field is set.
+// change is an entry of meta's log: exactly one field is set, or none in an entry that is but a barrier.
 type change struct {
 	Bootstrap *Map          `json:"bootstrap,omitempty"`
 	Allocate  *allocate     `json:"allocate,omitempty"`
 	Report    *RegionReport `json:"report,omitempty"`
 	Window    *WindowChange `json:"window,omitempty"`
 	Store     *StoreChange  `json:"store,omitempty"`
+	Wipe      *WipeChange   `json:"wipe,omitempty"`
 }
 
 // allocate asks for so many ids, Allocated has the first of each.
@@ -244,7 +249,7 @@ const (
 
 // apply returns the map after the change, m itself if it has no effect; m stays as it was. data is the answer to the
 // proposer; there is none to an allocation that is refused, because there is no map or because it asks for no number of
-// ids from 0 to maxAllocate, nor to a change of a window or of a store of no map.
+// ids from 0 to maxAllocate, nor to a change of a window, a store or a wipe of no map.
 func (c *change) apply(m *Map) (after *Map, data []byte) {
 	switch a := c.Allocate; {
 	case c.Bootstrap != nil && m.Version == 0:
@@ -292,6 +297,19 @@ func (c *change) apply(m *Map) (after *Map, data []byte) {
 		next := *m
 		next.Version++
 		next.Windows = windows
+		return &next, data
+	case c.Wipe != nil && m.Version != 0:
+		wipes, changed, got := c.Wipe.apply(m)
+		data, err := json.Marshal(got)
+		if err != nil {
+			panic(err)
+		}
+		if !changed {
+			return m, data
+		}
+		next := *m
+		next.Version++
+		next.Wipes = wipes
 		return &next, data
 	}
 	return m, nil

@@ -32,9 +32,11 @@ type WindowBegin struct {
 type MapChange struct {
 	Window *WindowChange `json:"window,omitempty"`
 	Store  *StoreChange  `json:"store,omitempty"`
+	Wipe   *WipeChange   `json:"wipe,omitempty"`
 }
 
-// Changed is what has come of a change: the id of the window or of the store, or why it is refused.
+// Changed is what has come of a change: the id of the window or of the store, which wipe of the
+// store it is, or why it is refused.
 type Changed struct {
 	ID      uint64 `json:"id,omitempty"`
 	Refused string `json:"refused,omitempty"`
@@ -42,7 +44,7 @@ type Changed struct {
 
 // Change changes the map. This store must lead meta. It may be called again where the outcome is not known.
 func (g *Group) Change(ctx context.Context, c MapChange) (got Changed, err error) {
-	data, err := g.propose(ctx, &change{Window: c.Window, Store: c.Store})
+	data, err := g.propose(ctx, &change{Window: c.Window, Store: c.Store, Wipe: c.Wipe})
 	if err == nil && data == nil {
 		err = errors.New("refused") // see change.apply
 	}

@@ -61,6 +61,8 @@ type Table struct {
 	Windows []Window
 	Version uint64
 	Gone    []topology.StoreID // the stores that were removed
+	// Wipes are those of the cluster map. The table of the proxy port has none.
+	Wipes []topology.Wipe
 
 	slots [topology.SlotCount]uint16 // index in Regions plus one, 0 where no region covers the slot
 }

@@ -37,7 +37,7 @@ type message struct {
 	Checksum *checksumCall `json:"checksum,omitempty"`
 	// Script asks for the script of this SHA1; the answer is a scriptAnswer.
 	Script string `json:"script,omitempty"`
-	// Map asks meta's leader to change a window or a store of the map; the answer is a meta.Changed.
+	// Map asks meta's leader to change a window, a store or a wipe of the map; the answer is a meta.Changed.
 	Map *meta.MapChange `json:"map,omitempty"`
 	// Plan asks meta's leader for the plan of replicas and homes; the answer is a PlacementPlan.
 	Plan bool `json:"plan,omitempty"`

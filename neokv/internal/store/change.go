@@ -140,6 +140,9 @@ func (x *changes) split(ctx context.Context, id topology.RegionID, at topology.S
 	case r.Bounds().Change.Kind != keys.NoChange:
 		return child, errBusy
 	}
+	if err := x.refills(&desc); err != nil {
+		return child, err
+	}
 	done, ok := x.drivers.drive(id)
 	if !ok {
 		return child, errBusy
@@ -225,6 +228,9 @@ func (x *changes) merge(ctx context.Context, left topology.RegionID, reason stri
 	if err != nil {
 		return 0, err
 	}
+	if err := errors.Join(x.refills(&desc), x.refills(&neighbour.Region)); err != nil {
+		return 0, err
+	}
 	if neighbour.Leader == 0 {
 		return 0, notYet{fmt.Errorf("region %d has no leader", neighbour.ID)}
 	}
@@ -270,6 +276,15 @@ func (x *changes) merge(ctx context.Context, left topology.RegionID, reason stri
 	default:
 		return 0, fmt.Errorf("the merge is called off: %w", d.failed)
 	}
+}
+
+// refills returns an error if a replica of a region has ended by a wipe of its store, and no other one is in its place
+// yet.
+func (x *changes) refills(r *topology.Region) error {
+	if p, ok := x.cluster.endedOf(r); ok {
+		return fmt.Errorf("region %d has no replica on store %d yet, since the store was wiped", r.ID, p.Store)
+	}
+	return nil
 }
 
 // maxLag is how many entries a replica may be behind when a merge begins.

@@ -314,7 +314,7 @@ func (x *clusterMap) makeTable() {
 	epoch := uint64(1)
 	if old := x.table.Load(); old != nil {
 		if slices.Equal(old.Stores, stores) && slices.EqualFunc(old.Regions, regions, sameLed) && old.Alone == x.alone &&
-			slices.Equal(old.Gone, gone) &&
+			slices.Equal(old.Gone, gone) && slices.Equal(old.Wipes, x.current.Wipes) &&
 			slices.EqualFunc(old.Windows, x.current.Windows, sameWindow) {
 			return
 		}
@@ -322,6 +322,7 @@ func (x *clusterMap) makeTable() {
 	}
 	table := route.NewTable(epoch, stores, regions)
 	table.Alone, table.Version, table.Windows, table.Gone = x.alone, x.current.Version, x.current.Windows, gone
+	table.Wipes = x.current.Wipes
 	x.table.Store(table)
 	next := make(chan struct{})
 	close(*x.changed.Swap(&next))
@@ -352,6 +353,21 @@ func (x *clusterMap) outdated(slot topology.Slot, r *route.LedRegion) bool {
 		}
 	}
 	return false
+}
+
+// ended reports whether a peer has ended by a wipe of its store.
+func (x *clusterMap) ended(p topology.Peer) bool {
+	w := x.adopted().Wipe(p.Store)
+	return w != nil && w.Ends(p)
+}
+
+// endedOf returns the first voter of a region that has ended by a wipe of its store.
+func (x *clusterMap) endedOf(r *topology.Region) (topology.Peer, bool) {
+	i := slices.IndexFunc(r.Peers, func(p topology.Peer) bool { return p.Role == topology.Voter && x.ended(p) })
+	if i < 0 {
+		return topology.Peer{}, false
+	}
+	return r.Peers[i], true
 }
 
 // migrates reports whether a region is part of a window.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"neokv.dev/neokv/internal/engine"
+	"neokv.dev/neokv/internal/meta"
 	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/topology"
 	"neokv.dev/neokv/internal/transport"
@@ -49,6 +50,9 @@ func (b bell) ring() {
 
 // failed returns why the store has failed, nil while it has not.
 func (c *core) failed() error { return c.o.FS.Failed() }
+
+// self returns the id of the store's replica of meta, if it has one.
+func (c *core) self() topology.ReplicaID { return meta.ReplicaOn(c.o.ID, c.o.Wiped.Nth) }
 
 // tell tells the cluster's log of an event.
 func (c *core) tell(format string, args ...any) {

@@ -25,6 +25,7 @@ type heartbeat struct {
 	loads    *loads
 	plans    *plans
 	windows  *windows
+	wipes    *wipes
 }
 
 // run sends a heartbeat to meta's leader every second and whenever something has changed here, and adopts the maps that
@@ -105,6 +106,7 @@ func (x *heartbeat) serveMeta(b meta.Beat) {
 	x.join(group, x.o.ID)
 	x.plans.plan(group, time.Now())
 	x.windows.close(group)
+	x.wipes.tend(group)
 	if len(tell) == 0 {
 		return
 	}

@@ -75,7 +75,7 @@ func OpenInspection(o Options, bad func(error)) (x *Inspection, wrong []error, e
 			Applied: r.state.ApplyIndex, Logged: last})
 	}
 	if meta.IsMember(o.Founders, o.ID) {
-		if err := x.raft.Check(topology.MetaRegion, topology.ReplicaID(o.ID)); err != nil {
+		if err := x.raft.Check(topology.MetaRegion, meta.ReplicaOn(o.ID, o.Wiped.Nth)); err != nil {
 			wrong = append(wrong, err)
 		}
 	}

@@ -28,7 +28,7 @@ func (x *leadership) leaderChanged(i multiraft.Leader) {
 	case r != nil:
 		r.LeaderChanged(i)
 	case i.Region == topology.MetaRegion:
-		x.meta.known.Store(uint64(i.Leader)) // a member's replica id is its store's number
+		x.meta.known.Store(uint64(meta.StoreOf(i.Leader)))
 		x.reporting.ring()
 	}
 }
@@ -40,9 +40,11 @@ func (x *leadership) campaignForMeta() {
 	}
 	var voters []topology.StoreID
 	for _, p := range meta.Members(x.o.Founders) {
-		voters = append(voters, p.Store)
+		if w := x.cluster.adopted().Wipe(p.Store); w == nil || w.Done { // else it need not be a voter yet
+			voters = append(voters, p.Store)
+		}
 	}
-	if voters = x.present(voters); voters[0] == x.o.ID {
+	if voters = x.present(voters); len(voters) > 0 && voters[0] == x.o.ID {
 		x.wg.Go(func() { x.campaign(topology.MetaRegion, voters, false) })
 	}
 }
@@ -124,7 +126,7 @@ func (x *leadership) hasLeader(id topology.RegionID) bool {
 
 // stand makes the store's replica of a region stand for election, when the store starts with the whole cluster.
 func (x *leadership) stand(id topology.RegionID) {
-	replica := topology.ReplicaID(x.o.ID) // of meta
+	replica := x.self() // of meta
 	if r := x.replicas.get(id); r != nil {
 		_, replica = r.Region()
 	} else if id != topology.MetaRegion {
@@ -213,9 +215,9 @@ func (x *leadership) bridgeStalls() {
 			reassure(r.ID, self, voters)
 		}
 		voters = voters[:0]
-		for _, p := range meta.Members(x.o.Founders) {
+		for _, p := range x.cluster.adopted().Peers(x.o.Founders) {
 			voters = append(voters, p.Replica)
 		}
-		reassure(topology.MetaRegion, topology.ReplicaID(x.o.ID), voters)
+		reassure(topology.MetaRegion, x.self(), voters)
 	}
 }

@@ -19,13 +19,14 @@ const (
 	memberHandOver                   // another store is to lead, since the leader leaves
 	memberRemove                     // the leaver is no member any more
 	memberEnd                        // the entry that closes the move
+	memberRenew                      // the entry that has another replica join in the place of a joiner that has ended
 	memberTurn                       // the entry that turns it round: the joiner leaves, and the leaver stays
 	memberWait                       // wait until a step is safe
 	memberNone                       // no move is open
 )
 
 var memberNames = [...]string{
-	"reserve", "add", "catch up", "promote", "hand over", "remove", "end", "turn", "wait", "none",
+	"reserve", "add", "catch up", "promote", "hand over", "remove", "end", "renew", "turn", "wait", "none",
 }
 
 func (x memberStep) String() string { return memberNames[x] }
@@ -36,6 +37,7 @@ type memberView struct {
 	members multiraft.Members
 	self    topology.ReplicaID          // the leader's replica
 	up      map[topology.ReplicaID]bool // the peers that run
+	ended   map[topology.ReplicaID]bool // the peers that ended when their store was wiped
 	near    bool                        // the joiner is near the end of the log
 	lax     bool                        // planted: see Mistakes.CountNonVoters
 }
@@ -75,6 +77,8 @@ func nextMember(v *memberView) (next memberStep, p topology.Peer, why string) {
 	for _, p := range v.peers {
 		switch {
 		case p.Role != topology.Joining || v.votes(p.Replica):
+		case v.ended[p.Replica]:
+			return memberRenew, p, ""
 		case v.members.Removed[p.Replica]: // an earlier driver has called it off, and the entry is lost
 			return memberTurn, p, ""
 		case !v.listens(p.Replica) && !v.up[p.Replica]:
@@ -143,6 +147,23 @@ func (v *memberView) quorum(without, with topology.ReplicaID) bool {
 		}
 	}
 	return 2*up > n
+}
+
+// renewed returns the peers of the move in which another replica joins in the place of one that has ended.
+func (v *memberView) renewed(gone topology.Peer, as topology.ReplicaID) (next []topology.Peer) {
+	for _, p := range v.peers {
+		if p == gone {
+			next = append(next, topology.Peer{Store: p.Store, Replica: as, Role: topology.Joining})
+			p.Role = topology.Leaving
+		}
+		next = append(next, p)
+	}
+	return next
+}
+
+// renews reports whether a replica joins in the place of one that its store has lost.
+func (v *memberView) renews() bool {
+	return slices.ContainsFunc(v.peers, func(p topology.Peer) bool { return p.Role == topology.Leaving && v.shared(p) })
 }
 
 // turned returns the peers of the move that calls this one off. A leaver that is no voter any more cannot stay.

@@ -44,15 +44,18 @@ func TestNextMember(t *testing.T) {
 // scenario reads what is known.
 func scenario(t *testing.T, text string) *memberView {
 	t.Helper()
-	v := &memberView{self: 1, up: make(map[topology.ReplicaID]bool)}
+	v := &memberView{self: 1, up: make(map[topology.ReplicaID]bool), ended: make(map[topology.ReplicaID]bool)}
 	v.members.Removed = make(map[topology.ReplicaID]bool)
 	peer := func(word string) topology.Peer {
 		var p topology.Peer
 		if _, err := fmt.Sscan(word, &p.Replica); err != nil {
 			t.Fatalf("%q: replica %q: %v", text, word, err)
 		}
-		if p.Store = topology.StoreID(p.Replica); p.Replica == 9 {
+		switch p.Store = topology.StoreID(p.Replica); p.Replica {
+		case 9:
 			p.Store = 4
+		case 33, 34:
+			p.Store = 3
 		}
 		return p
 	}
@@ -84,6 +87,11 @@ func scenario(t *testing.T, text string) *memberView {
 		case "down":
 			for _, id := range ids {
 				v.up[id] = false
+			}
+			ids = nil
+		case "ended":
+			for _, id := range ids {
+				v.ended[id], v.up[id] = true, false
 			}
 			ids = nil
 		case "near":

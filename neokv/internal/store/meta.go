@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"neokv.dev/neokv/internal/meta"
+	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -28,17 +29,21 @@ func (x *metaMember) start() error {
 	if !meta.IsMember(x.o.Founders, x.o.ID) {
 		return nil
 	}
-	members := meta.Members(x.o.Founders)
-	if x.raft.Ran(topology.MetaRegion, topology.ReplicaID(x.o.ID)) {
-		members = nil
-	} else {
+	wiped := x.o.Wiped.Nth > 0
+	b := multiraft.Beginning{NonVoter: wiped}
+	switch {
+	case x.raft.Ran(topology.MetaRegion, x.self()):
+	case wiped:
+		b.Joins = true
+	default:
 		x.endpoint.Fresh(topology.MetaRegion)
+		b.Members = meta.Members(x.o.Founders)
 	}
 	group, err := meta.Start(meta.Options{
-		Store: x.o.ID, Engine: x.engine, Host: x.raft, Knobs: x.o.Settings.Raft,
+		Store: x.o.ID, Wipes: x.o.Wiped.Nth, Engine: x.engine, Host: x.raft, Knobs: x.o.Settings.Raft,
 		Failed: x.o.FS.Failed, Fence: x.o.FS.Fence, Initial: x.o.Initial, Members: len(meta.Members(x.o.Founders)),
 		Interval: Heartbeat, Changed: x.reporting.ring,
-	}, members)
+	}, b)
 	if err != nil {
 		return err
 	}

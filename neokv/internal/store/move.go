@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"neokv.dev/neokv/internal/multiraft"
 	"neokv.dev/neokv/internal/placement"
 	"neokv.dev/neokv/internal/region"
+	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -168,6 +170,7 @@ func (x *moves) check(desc *topology.Region, r *region.Replica, from, to topolog
 			return fmt.Errorf("store %d drains", to)
 		}
 	}
+	gone, wiped := x.cluster.endedOf(desc)
 	switch {
 	case from == 0 && len(desc.Peers) >= maxPeers:
 		return fmt.Errorf("region %d has %d replicas; want at most %d", id, len(desc.Peers), maxPeers)
@@ -175,6 +178,8 @@ func (x *moves) check(desc *topology.Region, r *region.Replica, from, to topolog
 		return fmt.Errorf("region %d has no other replica than that on store %d", id, from)
 	case r.Bounds().Change.Kind != keys.NoChange:
 		return errBusy
+	case wiped && gone.Store != from:
+		return fmt.Errorf("region %d has no replica on store %d yet, since the store was wiped", id, gone.Store)
 	case x.cluster.migrates(id):
 		return fmt.Errorf("clients are shown a migration of slots of region %d", id)
 	}
@@ -195,7 +200,8 @@ func (x *moves) check(desc *topology.Region, r *region.Replica, from, to topolog
 	return nil
 }
 
-// begin proposes the entry that opens a move.
+// begin proposes the entry that opens a move. With from and to the same store, which has lost its replica, that one
+// leaves and another one joins in its place.
 func (x *moves) begin(ctx context.Context, r *region.Replica, from, to topology.StoreID) error {
 	joiner := topology.Peer{Store: to, Role: topology.Joining}
 	if to != 0 {
@@ -205,7 +211,7 @@ func (x *moves) begin(ctx context.Context, r *region.Replica, from, to topology.
 		}
 	}
 	now := r.Peers()
-	if d := (topology.Region{Peers: now.Peers}); !d.Settled() || hasPeer(&d, to, topology.Voter) ||
+	if d := (topology.Region{Peers: now.Peers}); !d.Settled() || to != from && hasPeer(&d, to, topology.Voter) ||
 		from != 0 && !hasPeer(&d, from, topology.Voter) {
 		return errMoving // since the caller has looked
 	}
@@ -298,6 +304,71 @@ func (x *moves) settleAll() {
 	}
 }
 
+// renew begins to give replicas to a store that was wiped, in the place of those that have ended, where this store
+// leads. One region of the cluster is at work at a time, as far as this store knows: the first one that can be. Each is
+// a move that nobody calls off.
+func (x *moves) renew() {
+	t := x.cluster.Table()
+	if t == nil || len(t.Wipes) == 0 {
+		return
+	}
+	up := func(s topology.StoreID) bool {
+		st := t.Store(s)
+		return st != nil && st.Alive && !st.Full
+	}
+	for _, i := range byID(t) {
+		r := &t.Regions[i]
+		at := slices.IndexFunc(r.Peers, x.cluster.ended)
+		voters, n := 0, 0
+		for _, p := range r.Peers {
+			if p.Role == topology.Joining {
+				continue
+			}
+			if voters++; up(p.Store) && !x.cluster.ended(p) {
+				n++
+			}
+		}
+		if at < 0 || 2*n <= voters || !up(r.Leader) || !up(r.Peers[at].Store) {
+			continue
+		}
+		if r.Leader == x.o.ID {
+			x.renewIn(r.ID)
+		}
+		return
+	}
+}
+
+// byID returns where the regions of a table stand, by id.
+func byID(t *route.Table) []int {
+	all := make([]int, len(t.Regions))
+	for i := range all {
+		all[i] = i
+	}
+	slices.SortFunc(all, func(a, b int) int { return cmp.Compare(t.Regions[a].ID, t.Regions[b].ID) })
+	return all
+}
+
+// renewIn is renew in one region, unless a change of it is under way.
+func (x *moves) renewIn(id topology.RegionID) {
+	r, err := x.stepCalls.leading(id)
+	if err != nil || r.Bounds().Change.Kind != keys.NoChange {
+		return
+	}
+	desc, _ := r.Region()
+	p, ok := x.cluster.endedOf(&desc)
+	if !ok || !desc.Settled() {
+		return
+	}
+	if done, ok := x.drivers.drive(id); ok {
+		x.wg.Go(func() {
+			defer done()
+			if x.begin(x.ctx, r, p.Store, p.Store) == nil { // else the next call tries again
+				_ = x.proceed(x.ctx, &driving{Replica: r})
+			}
+		})
+	}
+}
+
 // proceed takes the steps of a move until it is over, or until this store does not lead the region any more.
 func (x *moves) proceed(ctx context.Context, d *driving) error {
 	defer d.Hold(0)
@@ -343,6 +414,12 @@ func (x *moves) impatient(d *driving, v *memberView, why string) string {
 	switch {
 	case !joins || d.last == memberEnd:
 		return ""
+	case v.renews(): // the region would have a replica less
+		if d.held > 0 && d.Logged()-d.held > mostHeldLog {
+			d.Hold(0) // the joiner gets another snapshot
+			d.held = 0
+		}
+		return ""
 	case d.held > 0 && d.Logged()-d.held > mostHeldLog:
 		return fmt.Sprintf("the joiner lags behind by more than %d MiB of entries", mostHeldLog>>20)
 	case time.Since(d.since) > patience && why != "":
@@ -362,13 +439,16 @@ func (x *moves) look(ctx context.Context, d *driving) (*memberView, error) {
 	_, self := d.Region()
 	set := d.Peers()
 	v := &memberView{peers: set.Peers, members: members, self: self, up: map[topology.ReplicaID]bool{self: true},
-		lax: x.o.Mistakes.CountNonVoters}
+		ended: make(map[topology.ReplicaID]bool), lax: x.o.Mistakes.CountNonVoters}
 	if d.held == 0 {
 		d.Hold(d.Applied())
 		d.held = max(1, d.Logged())
 	}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
+	for _, p := range set.Peers {
+		v.ended[p.Replica] = x.cluster.ended(p)
+	}
 	for _, p := range set.Peers {
 		if p.Replica == self {
 			continue
@@ -436,6 +516,12 @@ func (x *moves) take(ctx context.Context, d *driving, v *memberView, next member
 		return d.ChangeMember(ctx, deadline, multiraft.RemoveMember, p, v.members.Change)
 	case memberEnd:
 		return d.ChangePeers(ctx, deadline, set.Conf, ended(set.Peers))
+	case memberRenew:
+		_, as, err := x.meta.allocate(ctx, 1)
+		if err != nil {
+			return err
+		}
+		return d.ChangePeers(ctx, deadline, set.Conf, v.renewed(p, as))
 	case memberTurn:
 		return d.ChangePeers(ctx, deadline, set.Conf, v.turned())
 	default: // catch up, or wait

@@ -37,7 +37,7 @@ type boundsCall struct {
 // boundsAnswer says what a store's replica of a region has applied.
 type boundsAnswer struct {
 	Runs bool `json:"runs"` // it has been started
-	// Replica is its id, 0 if there is none, and for meta.
+	// Replica is its id, 0 if there is none.
 	Replica topology.ReplicaID `json:"replica,omitempty"`
 	Version uint64             `json:"version"` // 0 if there is no replica that runs, and for meta
 	Phase   keys.RegionPhase   `json:"phase"`
@@ -77,6 +77,10 @@ func (x *progress) on(ctx context.Context, on topology.StoreID, c boundsCall) (b
 func (x *progress) answer(ctx context.Context, c boundsCall) (b boundsAnswer) {
 	if b.Runs = x.runs(c.Region); b.Runs {
 		b.Log, _ = x.raft.LogEnd(c.Region) // without it, another one stands for election
+	}
+	if c.Region == topology.MetaRegion {
+		b.Replica = x.self()
+		return b
 	}
 	r := x.replicas.get(c.Region)
 	if r == nil && x.cluster.Table() != nil { // else the engine may not be open yet
@@ -126,12 +130,15 @@ func (x *progress) sync(ctx context.Context) error {
 }
 
 // everyStore waits until the replicas of a region on all of its stores are in a state, and with synced until that is
-// durable there.
+// durable there. A replica that has ended by a wipe of its store does not count: the next one begins with a snapshot.
 func (x *progress) everyStore(ctx context.Context, r *topology.Region, synced bool, is func(boundsAnswer) bool) error {
 	var mu sync.Mutex
 	var late []topology.StoreID
 	var wg sync.WaitGroup
 	for _, p := range r.Peers {
+		if x.cluster.ended(p) {
+			continue // the store has nothing of the region
+		}
 		wg.Go(func() {
 			if !retry(ctx, longestPause, func() bool {
 				b, err := x.on(ctx, p.Store, boundsCall{Region: r.ID})
@@ -151,6 +158,18 @@ func (x *progress) everyStore(ctx context.Context, r *topology.Region, synced bo
 		slices.Sort(late)
 		return fmt.Errorf("region %d: the replicas on stores %v are down, behind, or on disks that take long for a sync;"+
 			" a merge waits for all, but not for long", r.ID, late)
+	}
+	return nil
+}
+
+// endedAlike returns an error if a store that was wiped has lost the replica of one of two regions alone. If these
+// merged, the other one's replica there would be without the data of the first.
+func (x *progress) endedAlike(a, b *topology.Region) error {
+	for _, p := range a.Peers {
+		if q, ok := b.PeerOn(p.Store); ok && x.cluster.ended(p) != x.cluster.ended(q) {
+			return fmt.Errorf("store %d was wiped, and has a replica of one of the regions %d and %d alone", p.Store, a.ID,
+				b.ID)
+		}
 	}
 	return nil
 }

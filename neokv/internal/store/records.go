@@ -42,11 +42,11 @@ func (x *records) identity() *keys.StoreIdentity {
 
 // found makes the first records of a new store: its identity, and its replicas of the cluster's first regions. One
 // synced batch has all of it, so that the next start finds all or nothing. The cluster has never served: see
-// Options.Known.
+// Options.Known. A store that was wiped begins with its identity alone.
 func (x *records) found() error {
 	b := x.engine.NewBatch()
 	err := b.Set(keys.AppendStoreIdentity(nil), x.identity().Append(nil))
-	if m := x.o.Initial; m != nil {
+	if m := x.o.Initial; m != nil && x.o.Wiped.Nth == 0 {
 		for i := range m.Regions {
 			r := &m.Regions[i]
 			if peer, held := r.PeerOn(x.o.ID); held {

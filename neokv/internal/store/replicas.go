@@ -84,7 +84,7 @@ func (x *keeper) checkLogs(all []ownedRegion) error {
 	}
 	wg.Wait()
 	if meta.IsMember(x.o.Founders, x.o.ID) {
-		errs = append(errs, x.raft.Check(topology.MetaRegion, topology.ReplicaID(x.o.ID)))
+		errs = append(errs, x.raft.Check(topology.MetaRegion, x.self()))
 	}
 	return errors.Join(errs...)
 }
@@ -139,7 +139,7 @@ func (x *keeper) start(replica *region.Replica, o *ownedRegion) error {
 	}
 	var voters []topology.StoreID
 	for _, p := range o.record.Peers {
-		if p.Role == topology.Voter {
+		if p.Role == topology.Voter && !x.cluster.ended(p) {
 			voters = append(voters, p.Store)
 		}
 	}
@@ -213,6 +213,7 @@ func (x *keeper) tend() error {
 	}
 	x.changes.settleAll()
 	x.moves.settleAll()
+	x.moves.renew()
 	return nil
 }
 

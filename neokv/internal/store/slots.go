@@ -82,6 +82,9 @@ func (x *slots) addMissing(b *engine.Batch, m *meta.Map, missing []*topology.Reg
 			continue // it was absorbed
 		}
 		peer, _ := r.PeerOn(x.o.ID)
+		if x.before(peer.Replica) {
+			continue
+		}
 		if ended, err := x.records.ended(r.ID); err != nil {
 			return err
 		} else if peer.Replica <= ended && !x.o.Mistakes.AnyReturn || x.ending[r.ID] {
@@ -186,6 +189,9 @@ func (x *slots) reserve(c reserveCall) (a reserveAnswer, err error) {
 	case x.ending[r.ID]:
 		return reserveAnswer{"its last replica of the region has not ended yet"}, nil
 	}
+	if x.before(c.As) {
+		return reserveAnswer{fmt.Sprintf("replica %d has ended there, since the store was wiped", c.As)}, nil
+	}
 	record := keys.ReplicaRecord{ID: c.As, Begins: keys.JoinsNonVoting, Born: r.ConfVersion, After: c.Since,
 		PeerSet: keys.PeerSet{Conf: r.ConfVersion, Since: c.Since, Peers: r.Peers}}
 	state := keys.RegionState{Slots: r.Slots, Version: r.Version}
@@ -199,6 +205,12 @@ func (x *slots) reserve(c reserveCall) (a reserveAnswer, err error) {
 	}
 	x.tending.ring()
 	return a, nil
+}
+
+// before reports whether a replica id may be one that the store had before it was wiped. It may have voted then, and
+// promised to have entries, of which the store knows nothing any more.
+func (x *slots) before(id topology.ReplicaID) bool {
+	return uint64(id) < x.o.Wiped.Floor
 }
 
 // leave ends the replicas that have left their regions, and destroys their data. A replica that was removed mostly

@@ -227,6 +227,10 @@ func (s *steps) allFrozen(ctx context.Context, d *driven) error {
 		}
 		return nil
 	}
+	desc, _ := d.Region()
+	if err := s.progress.endedAlike(&desc, &d.other); err != nil {
+		return err
+	}
 	leaving := keys.RegionChange{Kind: keys.Leaving, Other: d.ID(), Begun: d.begun}
 	return s.progress.everyStore(ctx, &d.other, !s.o.Mistakes.UnsyncedFreeze, func(b boundsAnswer) bool {
 		return b.Phase == keys.Frozen && b.Change == leaving

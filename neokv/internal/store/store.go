@@ -54,6 +54,8 @@ type Options struct {
 	// Known says that the store has taken part in the cluster before: there must be a database in its folder. Otherwise
 	// the cluster must never have served, since an empty folder then becomes that of a voter in the first regions.
 	Known bool
+	// Wiped says which wipe of the store its folder is of. A store whose folder is empty begins with no replica.
+	Wiped disk.Wiped
 	// Admit is called when the store has read what it needs of its folder, before it takes part in anything. If it
 	// returns an error, Open does, too. nil: not called.
 	Admit func() error
@@ -139,6 +141,7 @@ type Store struct {
 	placement  placing
 	plans      plans
 	windows    windows
+	wipes      wipes
 	heartbeat  heartbeat
 	slots      slots
 	counters   regionCounters
@@ -198,8 +201,9 @@ func newStore(o Options) *Store {
 	s.placement = placing{core: c, meta: &s.meta, cluster: &s.cluster, orders: &s.orders}
 	s.plans = plans{core: c, cluster: &s.cluster, orders: &s.orders, placement: &s.placement}
 	s.windows = windows{core: c, cluster: &s.cluster}
+	s.wipes = wipes{core: c, meta: &s.meta, progress: &s.progress}
 	s.heartbeat = heartbeat{core: c, replicas: &s.replicas, space: &s.space, meta: &s.meta, cluster: &s.cluster,
-		loads: &s.loads, plans: &s.plans, windows: &s.windows}
+		loads: &s.loads, plans: &s.plans, windows: &s.windows, wipes: &s.wipes}
 	s.slots = slots{core: c, records: &s.records, replicas: &s.replicas, space: &s.space, cluster: &s.cluster,
 		ending: make(map[topology.RegionID]bool)}
 	s.counters.regions = make(map[topology.RegionID]*region.Counters)
@@ -456,7 +460,7 @@ type AtMeta struct {
 // Meta asks the leader of meta.
 func (s *Store) Meta() AtMeta { return AtMeta{&s.meta, &s.placement} }
 
-// ChangeMap changes a window or a store of the map, and returns its id.
+// ChangeMap changes a window, a store or a wipe of the map. It returns the id, or which wipe of the store it is.
 func (x AtMeta) ChangeMap(ctx context.Context, c meta.MapChange) (id uint64, err error) {
 	return x.meta.change(ctx, c)
 }
