@@ -24,6 +24,8 @@ type ClusterStatus struct {
 	Backup   string   `json:"backup,omitempty"` // how far the one is that is being made
 	// Migrations of slots are shown to clients: by slots.
 	Migrations []MigrationStatus `json:"migrations,omitempty"`
+	// Wipes are open: stores that were wiped, and do not have all their replicas again.
+	Wipes []WipeStatus `json:"wipes,omitempty"`
 }
 
 // StoreStatus is the state of one store.
@@ -90,6 +92,15 @@ type MigrationStatus struct {
 	Left  time.Duration `json:"left_ns"`
 }
 
+// WipeStatus is a wipe of a store that is not done.
+type WipeStatus struct {
+	Store int       `json:"store"`
+	At    time.Time `json:"at"`    // when it was ordered
+	Begun bool      `json:"begun"` // the store has begun with an empty folder
+	// Missing is how many regions have no replica on the store yet. With 0 that of the cluster map is missing.
+	Missing int `json:"missing"`
+}
+
 // Status returns the state of the cluster. It asks no other store: a leader that has been cut off and does not know it
 // yet still counts as one, unless another replica leads in a later term.
 func (c *Cluster) Status() ClusterStatus {
@@ -120,6 +131,9 @@ func (c *Cluster) Status() ClusterStatus {
 			}
 		}
 		for _, p := range r.Peers {
+			if p.Role == topology.Leaving && hasJoiner(&r, p.Store) {
+				continue // the store was wiped: the joiner stands for both
+			}
 			region.Replicas = append(region.Replicas, c.replicaStatus(p.Store, r.ID, applied))
 			own := region.Replicas[len(region.Replicas)-1]
 			if i, ok := at[p.Store]; ok {
@@ -130,6 +144,7 @@ func (c *Cluster) Status() ClusterStatus {
 		s.Regions = append(s.Regions, region)
 	}
 	s.Impaired, s.Backup, s.Migrations = c.in.Impaired(), c.in.BackupText(), c.shownMigrations()
+	s.Wipes = c.openWipes()
 	return s
 }
 
@@ -147,6 +162,23 @@ func memberText(t *route.Table, id topology.StoreID) string {
 		return MemberDraining
 	}
 	return ""
+}
+
+// openWipes is ClusterStatus.Wipes.
+func (c *Cluster) openWipes() (all []WipeStatus) {
+	for _, w := range c.in.Wipes() {
+		if w.Done {
+			continue
+		}
+		s := WipeStatus{Store: int(w.Store), At: time.UnixMilli(w.MS), Begun: w.Begun != 0}
+		for _, r := range c.in.Regions() {
+			if w.Lacks(&r) {
+				s.Missing++
+			}
+		}
+		all = append(all, s)
+	}
+	return all
 }
 
 // shownMigrations is ClusterStatus.Migrations.
@@ -210,6 +242,9 @@ func (c *Cluster) ailing() string {
 			return fmt.Sprintf("store %d, which is %s", s.Store, s.State)
 		}
 	}
+	for _, w := range status.Wipes {
+		return fmt.Sprintf("store %d, which was wiped, to get its replicas anew", w.Store)
+	}
 	for _, r := range status.Regions {
 		if r.Leader == 0 {
 			return fmt.Sprintf("the leader of region %d", r.Region)
@@ -228,6 +263,13 @@ func (c *Cluster) replicaStatus(on topology.StoreID, id topology.RegionID, leade
 		}
 	}
 	return out
+}
+
+// hasJoiner reports whether a replica joins a region on a store.
+func hasJoiner(r *topology.Region, on topology.StoreID) bool {
+	return slices.ContainsFunc(r.Peers, func(p topology.Peer) bool {
+		return p.Store == on && p.Role == topology.Joining
+	})
 }
 
 // moveText says which replicas of a region come and go.

@@ -404,7 +404,7 @@ func printStatus(w io.Writer, s neokv.ClusterStatus, height int) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "STORE\tADDRESS\tSTATE\tLEADS\tREPLICAS\tLAG\tCOMMANDS/S")
 	// The stores, the migrations, the faults, headings, empty lines, the note on regions.
-	used := len(s.Stores) + len(s.Migrations) + max(1, len(s.Faults)) + 5
+	used := len(s.Stores) + len(s.Migrations) + len(s.Wipes) + max(1, len(s.Faults)) + 5
 	for _, x := range s.Stores {
 		addr := x.Addr
 		if x.ReplicaAddr != "" {
@@ -421,6 +421,16 @@ func printStatus(w io.Writer, s neokv.ClusterStatus, height int) {
 		if x.Reason != "" {
 			used++
 			fmt.Fprintf(w, "store %d: %s\n", x.Store, strings.Join(strings.Fields(x.Reason), " "))
+		}
+	}
+	for _, x := range s.Wipes {
+		switch {
+		case !x.Begun:
+			fmt.Fprintf(w, "store %d is wiped, and has not begun with an empty folder yet\n", x.Store)
+		case x.Missing > 0:
+			fmt.Fprintf(w, "store %d was wiped: %d of its replicas are not back yet\n", x.Store, x.Missing)
+		default:
+			fmt.Fprintf(w, "store %d was wiped: its replica of the cluster map is not back yet\n", x.Store)
 		}
 	}
 	for _, text := range s.Impaired {

@@ -48,6 +48,7 @@ const (
 	AddStore      Verb = "add"
 	Drain         Verb = "drain"
 	RemoveStore   Verb = "remove"
+	Wipe          Verb = "wipe"
 	Fail          Verb = "fail"
 	Migrate       Verb = "migrate"
 	Heal          Verb = "heal"
@@ -60,7 +61,7 @@ type Fault struct {
 	Others []int // the stores at the other side of a partition or of links; nil for all others
 	Region int   // of transfer, stepdown, split, merge, and what is done to replicas
 	Slot   int   // of split: the first slot of the new region, from 1; 0 to have one chosen
-	To     int   // the store that gets the region, or a replica of it; of drain and remove: the store
+	To     int   // the store that gets the region, a replica of it, or of wipe all anew; of drain and remove: the store
 	From   int   // the store that loses its replica
 
 	Cancel bool // drain: the store is to keep what it has
@@ -244,6 +245,8 @@ var rows = []row{
 	{AddStore, "add a new store, which has no replicas yet", nil, nil, nil},
 	{Drain, "move all replicas of a store to others, or have it keep what it has", []arg{target, cancel}, nil, nil},
 	{RemoveStore, "remove a store that has no replicas, for good", []arg{target}, nil, nil},
+	{Wipe, "delete what a store has, or had on a disk that is gone: it comes back empty, and gets its replicas anew",
+		[]arg{target}, nil, nil},
 	{Heal, "end all faults and start the stores that are down", nil, nil, nil},
 }
 

@@ -496,7 +496,7 @@ func (x *backupFolder) finish() error {
 	shape := a.settings.Cluster
 	shape.Stores = len(x.places)
 	f := &folder{fs: x.fs, dir: x.work, cluster: a.identity, shape: shape, roster: x.roster, copy: own,
-		boot: a.boots.now, boots: a.boots.all()}
+		boot: a.boots.current(), boots: a.boots.all()}
 	if err := f.write(); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"neokv.dev/neokv/internal/meta"
+	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/topology"
 )
 
@@ -26,6 +27,13 @@ type boot struct {
 func (b *boot) start(ctx context.Context) error {
 	all := b.places.all()
 	b.boots.survey(all)
+	for _, n := range all {
+		if n.wiped.Empty { // again, since the journal may have what a store that has begun did not sync
+			if err := n.renew(); err != nil {
+				n.failure = err
+			}
+		}
+	}
 	if err := b.journal.open(all); err != nil {
 		return err
 	}
@@ -61,7 +69,7 @@ func (b *boot) start(ctx context.Context) error {
 			n.absent(errs[i])
 		}
 	}
-	if err := errors.Join(errs...); err != nil && (b.boots.now == 1 || all.begin(b.boots)) {
+	if err := errors.Join(errs...); err != nil && (b.boots.began == 1 || all.begin(b.boots)) {
 		return err // nobody needs a new cluster that is not whole
 	}
 	return b.waitServing(ctx)
@@ -147,7 +155,7 @@ func (b *boot) missing() string {
 				leads[n.id]++
 				served += t.Regions[i].Slots.Count()
 			}
-			if home := t.Regions[i].Peers[0].Store; run[home] {
+			if home := t.Regions[i].Peers[0].Store; run[home] && !refills(t, home) {
 				homes[home] = true
 			}
 			if t.Regions[i].Leader == 0 {
@@ -162,6 +170,11 @@ func (b *boot) missing() string {
 		return fmt.Sprintf("leaders on %d of %d stores", len(homes)-full-len(leads), len(homes)-full)
 	}
 	return ""
+}
+
+// refills reports whether a store was wiped, and need not have all its replicas again.
+func refills(t *route.Table, id topology.StoreID) bool {
+	return slices.ContainsFunc(t.Wipes, func(w topology.Wipe) bool { return w.Store == id && !w.Done })
 }
 
 // lacks says what the stores that run lack to serve every slot, "" for nothing.
@@ -187,14 +200,22 @@ func (b *boot) lacks() string {
 			continue
 		}
 		for _, r := range s.Replicas().Regions() {
-			have := 0
+			// While a replica moves, the voters may still be those that were, or those that shall be.
+			was, is, have, haveNow := 0, 0, 0, 0
 			for _, p := range r.Peers {
-				if run[p.Store] {
-					have++
+				if p.Role != topology.Joining {
+					if was++; run[p.Store] {
+						have++
+					}
+				}
+				if p.Role != topology.Leaving {
+					if is++; run[p.Store] {
+						haveNow++
+					}
 				}
 			}
-			if 2*have <= len(r.Peers) {
-				return fmt.Sprintf("region %d has %d of its %d replicas", r.ID, have, len(r.Peers))
+			if 2*have <= was && 2*haveNow <= is {
+				return fmt.Sprintf("region %d has %d of its %d replicas", r.ID, have, was)
 			}
 			slots = append(slots, r.Slots)
 		}

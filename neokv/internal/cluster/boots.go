@@ -25,14 +25,16 @@ import (
 //
 // A cluster serves only once all stores with which it began have taken part in a boot. So one of these that never took
 // part belongs to a cluster that has never served: it begins with the replicas of the first map. A store that comes
-// later begins without replicas. Any other store with an empty folder is refused.
+// later begins without replicas, and so does one that was wiped: see wipes.go. Any other store with an empty folder is
+// refused.
 
 // boots are the numbers of boots that the cluster knows of.
 type boots struct {
 	*core
-	mu  sync.Mutex
-	now uint64            // this one
-	of  map[uint16]uint64 // the last boot in which each store has taken part; 0 for a store that is new
+	mu    sync.Mutex
+	began uint64            // the number of this boot as it began
+	now   uint64            // its number by now: a store that was wiped begins a new one; mu guards it once stores run
+	of    map[uint16]uint64 // the last boot in which each store has taken part; 0 for a store that is new
 
 	// Of the boot itself: each store that opens is counted out of both once, whether it fails or not.
 	entered, told sync.WaitGroup
@@ -44,6 +46,21 @@ func (b *boots) last(id topology.StoreID) uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.of[uint16(id)]
+}
+
+// current returns the number of this boot.
+func (b *boots) current() uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.now
+}
+
+// next returns a new number of this boot: what a store had on its disk with the present one will not do any more.
+func (b *boots) next() uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.now++
+	return b.now
 }
 
 // note notes that a store has taken part in a boot.
@@ -79,12 +96,16 @@ func (b *boots) survey(nodes Places) {
 		}
 	}
 	b.now++
+	b.began = b.now
 	for _, n := range nodes {
 		b.entered.Add(1)
 		b.told.Add(1)
 		n.hasEntered, n.hasTold = sync.OnceFunc(b.entered.Done), sync.OnceFunc(b.told.Done)
-		if n.failure = n.whole(); n.failure != nil {
+		switch n.failure = n.whole(); {
+		case n.failure != nil:
 			n.failure = n.lost(n.failure)
+		case n.wiped.Empty:
+			n.failure = fmt.Errorf("store %d: %w", n.id, errEmpty)
 		}
 	}
 }
@@ -125,22 +146,37 @@ func (n *Place) whole() error {
 		return err
 	}
 	n.fs.Keep(at, i)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.wiped = (disk.Wiped{}); i.Wiped != nil {
+		n.wiped = *i.Wiped
+	}
 	return nil
 }
 
 // lost is the error of a store whose folder is not whole.
 func (n *Place) lost(err error) error {
 	return fmt.Errorf("store %d takes no part: %w; put it back as it was when the store ran last, then neokv ctl "+
-		"restart %d; if it is gone for good, begin with a new folder", n.id, err, n.id)
+		"restart %d; if it is gone for good, neokv ctl wipe %d", n.id, err, n.id, n.id)
 }
 
 // enter makes a store whose folder is open and read take part in the boot. It returns when enough others know.
 func (n *Place) enter(booting bool) error {
 	b := n.boots
-	if err := n.fs.Enter(b.now, b.all()); err != nil {
+	boot, began := b.current(), n.wiped.Empty
+	if began {
+		if err := n.begin(); err != nil {
+			return err
+		}
+		boot = b.next()
+	}
+	if err := n.fs.Enter(boot, b.all()); err != nil {
 		return err
 	}
-	b.note(uint16(n.id), b.now)
+	b.note(uint16(n.id), boot)
+	n.mu.Lock()
+	n.wiped.Empty = false
+	n.mu.Unlock()
 	switch {
 	case booting:
 		n.entered.Store(true)
@@ -154,7 +190,7 @@ func (n *Place) enter(booting bool) error {
 		n.hasTold()
 		b.told.Wait()
 		return errors.Join(err, b.recordErr)
-	case !n.entered.Load(): // also if an earlier try failed here
+	case !n.entered.Load() || began: // also if an earlier try failed here
 		if err := errors.Join(n.tell(), n.recordBoots()); err != nil {
 			return err
 		}
@@ -199,9 +235,9 @@ func (n *Place) recordBoots() error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.boot, f.boots, f.journaled = n.boots.now, n.boots.all(), 0
+	f.boot, f.boots, f.journaled = n.boots.current(), n.boots.all(), 0
 	if n.journal.now.Load() != nil {
-		f.journaled = n.boots.now
+		f.journaled = n.boots.began
 	}
 	return f.write()
 }

@@ -35,6 +35,7 @@ type Config struct {
 	InMemory                  bool
 	From                      *Image
 	Discard                   bool
+	Rebuild                   int
 	NoSockets                 bool
 	Bind                      string
 	Port, ProxyPort           int
@@ -61,6 +62,7 @@ type Cluster struct {
 	changes    changes
 	power      power
 	migrations migrations
+	wipes      wipes
 	backups    backups
 	table      proxyTable
 	info       info
@@ -89,6 +91,7 @@ func Start(ctx context.Context, config Config, hooks *seam.Hooks) (*Cluster, err
 	}
 	c.wg.Go(c.members.run)
 	c.bootTime = time.Since(begin)
+	c.wg.Go(func() { c.wipes.run(topology.StoreID(config.Rebuild)) })
 	c.event(eventCluster, "the cluster serves, %s after its start", c.bootTime.Round(time.Millisecond))
 	return c, nil
 }
@@ -156,6 +159,9 @@ func open(config Config, hooks *seam.Hooks) (_ *Cluster, err error) {
 				Text: fmt.Sprintf("redis.%s: %s: want %s", setting, value, want)}})
 		})
 	}
+	if config.Rebuild < 0 || config.Rebuild > 0 && s.Cluster.Stores > 0 && config.Rebuild > s.Cluster.Stores {
+		wrong = append(wrong, fmt.Errorf("rebuild store %d: want one of 1 to %d", config.Rebuild, s.Cluster.Stores))
+	}
 	if s.Cluster.Stores > 0 {
 		wrong = append(wrong, checkPorts(config.Port, config.ProxyPort, c.row(), s))
 	}
@@ -190,6 +196,7 @@ func open(config Config, hooks *seam.Hooks) (_ *Cluster, err error) {
 	c.power = power{core: &c.core, journal: &c.journal, places: &c.places, changing: make(chan struct{}, 1)}
 	c.migrations = migrations{core: &c.core, places: &c.places, regions: &c.regions, leaders: &c.leaders,
 		changes: &c.changes, power: &c.power, beginning: make(chan struct{}, 1)}
+	c.wipes = wipes{core: &c.core, places: &c.places, regions: &c.regions, power: &c.power}
 	c.backups = backups{core: &c.core, boots: &c.boots, journal: &c.journal, places: &c.places, power: &c.power}
 	c.table = proxyTable{places: &c.places}
 	c.info = info{core: &c.core, journal: &c.journal, places: &c.places, regions: &c.regions}
@@ -201,7 +208,8 @@ func open(config Config, hooks *seam.Hooks) (_ *Cluster, err error) {
 		regions: &c.regions, leaders: &c.leaders, changes: &c.changes, power: &c.power, servers: &c.servers,
 		links: &c.links, wake: make(chan struct{}, 1), last: make(map[topology.StoreID]string)}
 	c.faults = faults{core: &c.core, pins: &c.pins, places: &c.places, leaders: &c.leaders, changes: &c.changes,
-		power: &c.power, migrations: &c.migrations, links: &c.links, refusals: &c.refusals, members: &c.members}
+		power: &c.power, migrations: &c.migrations, wipes: &c.wipes, links: &c.links, refusals: &c.refusals,
+		members: &c.members}
 	c.boot = boot{core: &c.core, boots: &c.boots, journal: &c.journal, places: &c.places, leaders: &c.leaders,
 		servers: &c.servers}
 	hooks.Cluster = c.Inside()
@@ -344,6 +352,9 @@ func (c *Cluster) Regions() []topology.Region { return c.regions.all() }
 
 // Pinned reports whether a region stays with the leader that it has, until heal.
 func (c *Cluster) Pinned(id topology.RegionID) bool { return c.pins.has(id) }
+
+// Wipes returns the last wipe of each store that was ever wiped.
+func (c *Cluster) Wipes() []topology.Wipe { return c.wipes.all() }
 
 // Windows returns the migrations that clients are shown, by slots. known says that a store knows the map.
 func (c *Cluster) Windows() (all []route.Window, known bool) { return c.migrations.windows() }

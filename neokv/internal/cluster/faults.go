@@ -48,6 +48,7 @@ type faults struct {
 	changes    *changes
 	power      *power
 	migrations *migrations
+	wipes      *wipes
 	links      *links
 	refusals   *refusals
 	members    *members
@@ -84,6 +85,7 @@ func (x *faults) verbs() map[fault.Verb]verb {
 		fault.AddStore:      {x.members.inject, nil},
 		fault.Drain:         {x.members.drain, nil},
 		fault.RemoveStore:   {x.members.remove, nil},
+		fault.Wipe:          {x.wipes.wipe, nil},
 		fault.Fail:          {x.refusals.refuse, x.refusals.now},
 		fault.Migrate:       {x.migrations.migrate, nil},
 		fault.Heal:          {x.heal, nil},

@@ -25,7 +25,7 @@ type journal struct {
 // each store syncs its own log.
 func (j *journal) open(nodes Places) (err error) {
 	o := disk.JournalOptions{
-		Logs: make(map[uint16]string), Boot: j.boots.now, OnChange: j.changed, Mistakes: j.hooks.Mistakes.Journal,
+		Logs: make(map[uint16]string), Boot: j.boots.began, OnChange: j.changed, Mistakes: j.hooks.Mistakes.Journal,
 	}
 	for _, n := range nodes {
 		if n.failure == nil {
@@ -56,7 +56,7 @@ func (j *journal) open(nodes Places) (err error) {
 		o.Dir, o.Bytes = j.folder.journal(), max(64<<20, min(2*int64(j.settings.Engine.MemtableSize), 1<<30))
 		o.Needed = j.folder.journaled
 		// A store that takes no part loses what only the journal has. So its folder will not do any more.
-		o.Lost = func(id uint16) { j.boots.note(id, j.boots.now) }
+		o.Lost = func(id uint16) { j.boots.note(id, j.boots.current()) }
 		o.Emptied = func() error {
 			j.folder.journaled = 0
 			return j.folder.write()

@@ -40,6 +40,7 @@ type Place struct {
 	failure error          // why the store has failed, nil while it has not
 	stopped *storeStop     // nil until somebody stops the store
 	faults  storeFaults
+	wiped   disk.Wiped // of the store's folder, as of its last start
 
 	hasEntered, hasTold func()      // of the boot: see boots
 	entered             atomic.Bool // the store takes part in this boot, and enough others know
@@ -148,10 +149,12 @@ func (n *Place) restart() error {
 	if f := n.hooks.Starting; f != nil {
 		f(n.id)
 	}
-	if err = n.whole(); err != nil {
-		err = n.lost(err)
-	} else {
-		err = n.start(false)
+	if err = n.renew(); err == nil {
+		if err = n.whole(); err != nil {
+			err = n.lost(err)
+		} else {
+			err = n.start(false)
+		}
 	}
 	if err != nil && opened {
 		n.mu.Lock()
@@ -213,7 +216,8 @@ func (n *Place) open(booting bool) (*store.Store, error) {
 		ID: n.id, FS: fs, Dir: n.dir, WALDir: n.walDir, Network: n.network, Settings: n.settings, Host: host,
 		Port: ports[0], ReplicaPort: ports[1], Cluster: n.identity, Founders: n.founders(), Initial: n.initial, Booting: booting, Rand: random,
 		Seed:  n.config.Seed,
-		Known: n.boots.last(n.id) > 0, Admit: func() error { return n.enter(booting) }, Absent: n.places.all().absent,
+		Known: n.boots.last(n.id) > 0 && !n.wiped.Empty, Wiped: n.wiped,
+		Admit: func() error { return n.enter(booting) }, Absent: n.places.all().absent,
 		ClockAhead: n.clockAhead, Mistakes: n.hooks.Mistakes.Store, Hooks: n.hooks.Region, Pinned: n.pins.has,
 		Listener:    &n.shared.hub,
 		OnFail:      func(err error) { n.fail(fs, err) },

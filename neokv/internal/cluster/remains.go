@@ -83,7 +83,8 @@ func (x *Remains) ReplayJournal() error {
 // Inspect opens the database of a store that does not run. note gets what is found damaged later.
 func (n *Place) Inspect(note func(error)) (db *store.Inspection, wrong []error, err error) {
 	return store.OpenInspection(store.Options{
-		ID: n.id, FS: n.fs, Dir: n.dir, WALDir: n.walDir, Cluster: n.identity, Founders: n.founders(), Settings: n.settings,
+		ID: n.id, FS: n.fs, Dir: n.dir, WALDir: n.walDir, Cluster: n.identity, Founders: n.founders(),
+		Settings: n.settings, Wiped: n.wiped,
 	}, note)
 }
 

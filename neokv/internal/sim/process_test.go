@@ -29,6 +29,7 @@ var (
 const (
 	dirVariable     = "NEOKV_TEST_DIR"
 	movesVariable   = "NEOKV_TEST_MOVES"   // "" or not: the child cuts stores off and moves leaders
+	wipesVariable   = "NEOKV_TEST_WIPES"   // "" or not: the child wipes one store after the other
 	mistakeVariable = "NEOKV_TEST_MISTAKE" // the name of a mistake to plant; "" for none
 )
 
@@ -50,7 +51,18 @@ func serveRole() {
 	if os.Getenv(movesVariable) != "" {
 		go moveAndCut(c)
 	}
+	if os.Getenv(wipesVariable) != "" {
+		go wipeInTurn(c)
+	}
 	untilOrphaned()
+}
+
+// wipeInTurn wipes one store after the other, as far as none is open of an earlier life.
+func wipeInTurn(c *neokv.Cluster) {
+	for i := os.Getpid(); ; i++ {
+		_, _ = c.Inject(context.Background(), fault.Fault{Verb: fault.Wipe, To: 1 + i%3})
+		time.Sleep(10 * time.Millisecond)
+	}
 }
 
 // moveAndCut cuts one store after the other off, for longer than an election takes, and moves leaders.
@@ -168,7 +180,12 @@ func (o *outside) readAll(addrs []string) {
 
 // TestKillNine kills the process of a cluster at random moments and starts it again on the same folder. No
 // acknowledged write is lost, and the history of all lives together is linearizable.
-func TestKillNine(t *testing.T) {
+func TestKillNine(t *testing.T) { killNine(t) }
+
+// TestKillNineWipes is TestKillNine while stores are wiped all the time. Each start serves, and goes on with the wipe.
+func TestKillNineWipes(t *testing.T) { killNine(t, wipesVariable+"=1") }
+
+func killNine(t *testing.T, env ...string) {
 	notShort(t)
 	t.Parallel() // beside TestPausedProcess: both mostly wait
 	o := newOutside(t)
@@ -176,7 +193,7 @@ func TestKillNine(t *testing.T) {
 	dir := dirVariable + "=" + t.TempDir()
 	key := func(sort byte, life, region int) string { return simKey(sort, fmt.Sprint(life), region) }
 	for life := 1; life <= *processKills; life++ {
-		p, addrs := o.start(dir)
+		p, addrs := o.start(append(env, dir)...)
 		dead := make(chan struct{})
 		kill := time.AfterFunc(time.Duration(100+random.IntN(700))*time.Millisecond, func() {
 			p.kill()
