@@ -38,6 +38,10 @@ type Config struct {
 	// Discard lets Start empty a folder that was not closed cleanly while engine.wal_sync was none, since its data may
 	// be torn. Without Discard, Start refuses such a folder.
 	Discard bool
+	// Rebuild is a store that is wiped after the boot if it does not start, since its folder lacks a part or all: it
+	// comes back empty, and gets its replicas anew. The others must have a quorum of each region; until they have, it is
+	// tried again. A store that starts is left alone. 0 for none.
+	Rebuild int
 	// NoSockets opens no ports: clients reach the cluster by Dial only. Its addresses are such that a client
 	// which dials them otherwise fails at once.
 	NoSockets bool
@@ -55,8 +59,8 @@ type Config struct {
 	// at once.
 	OnEvent func(ClusterEvent)
 	// Progress, if not nil, is called once a second during a boot that takes longer, with what the boot waits for. It is
-	// also called with what redis.cluster_announce has clients told, and where the process has too few file descriptors
-	// with the settings that Start has reduced.
+	// also called with what becomes of Rebuild, with what redis.cluster_announce has clients told, and where the process
+	// has too few file descriptors with the settings that Start has reduced.
 	Progress func(string)
 }
 
@@ -93,8 +97,8 @@ func Start(ctx context.Context, config Config) (*Cluster, error) {
 func (config *Config) inside() cluster.Config {
 	in := cluster.Config{
 		Stores: config.Stores, Replicas: config.Replicas, Regions: config.Regions, Dir: config.Dir,
-		InMemory: config.InMemory, Discard: config.Discard, NoSockets: config.NoSockets, Bind: config.Bind,
-		Port: config.Port, ProxyPort: config.ProxyPort, Settings: config.Settings, Seed: config.Seed,
+		InMemory: config.InMemory, Discard: config.Discard, Rebuild: config.Rebuild, NoSockets: config.NoSockets,
+		Bind: config.Bind, Port: config.Port, ProxyPort: config.ProxyPort, Settings: config.Settings, Seed: config.Seed,
 		Progress: config.Progress, Version: Version,
 	}
 	if config.From != nil {

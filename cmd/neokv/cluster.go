@@ -22,6 +22,7 @@ type clusterFlags struct {
 	port, proxyPort int
 	dir             string
 	mem, discard    bool
+	rebuild         int // of serve
 }
 
 func (f *clusterFlags) register(c *cobra.Command, port, proxyPort int) {
@@ -73,6 +74,7 @@ func (f *clusterFlags) config(c *cobra.Command, r *profiles.Resolved, progress f
 		Dir:       f.dir,
 		InMemory:  f.mem,
 		Discard:   f.discard,
+		Rebuild:   f.rebuild,
 		Bind:      f.bind,
 		Port:      f.port,
 		ProxyPort: f.proxyPort,

@@ -55,6 +55,8 @@ Signals go on to CMD. What happened to the cluster is printed only if something 
 	f.register(c, 7001, 7100)
 	c.Flags().IntVar(&f.control, "control-port", 0,
 		"`port` on loopback by which neokv ctl reaches the cluster; 0 picks a free one")
+	c.Flags().IntVar(&f.rebuild, "rebuild", 0,
+		"`store` to wipe if its folder lacks a part or all: it comes back empty, and gets its replicas anew from the others")
 	c.Flags().BoolVar(&f.exec, "exec", false, "serve while the command behind -- runs, and end with its exit status")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if f.exec {
