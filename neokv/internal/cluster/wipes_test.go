@@ -159,8 +159,8 @@ func (w *wiped) lacks() string {
 }
 
 // TestWipeCuts wipes a store while a client writes, and cuts the power of all stores at one of their syncs, at every
-// few in turn. The stores start again on what is left, in another process as it were. If the wipe had been ordered, it goes on
-// by itself. All that was acknowledged is there, all replicas are, and the loss of another store changes nothing.
+// few in turn. The stores start again on what is left, in another process as it were. If the wipe had been ordered, it
+// goes on by itself. All that was acknowledged is there, all replicas are, and the loss of another store changes nothing.
 func TestWipeCuts(t *testing.T) {
 	step := *wipeStep
 	if testing.Short() {

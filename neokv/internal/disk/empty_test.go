@@ -7,8 +7,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// TestEmpty cuts the power at each sync while a store's folders are emptied. What is left is the store as it was, or one
-// whose record says that it is empty; in the end there is the record alone.
+// TestEmpty cuts the power at each sync while a store's folders are emptied. What is left is the store as it was, or
+// one whose record says that it is empty; in the end there is the record alone.
 func TestEmpty(t *testing.T) {
 	at := Places{Store: "/s", Engine: "/s/engine", Logs: "/wal/s"}
 	r := StoreRecord{Store: 2, Boot: 7, Wiped: &Wiped{Nth: 1, Floor: 9, Nonce: 4, Empty: true}}

@@ -10,8 +10,8 @@ import (
 	"neokv.dev/neokv/internal/topology"
 )
 
-// wipes gives a store that was wiped a new replica of meta, and closes its wipe when all is back. The other replicas come
-// back by moves.renew. tend is of the goroutine that reports.
+// wipes gives a store that was wiped a new replica of meta, and closes its wipe when all is back. The other replicas
+// come back by moves.renew. tend is of the goroutine that reports.
 type wipes struct {
 	*core
 	meta     *metaMember

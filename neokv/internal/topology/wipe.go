@@ -5,8 +5,8 @@ package topology
 //
 //	ordered ──the folder is empty, and the store asks to begin──▶ begun ──all its replicas are back──▶ done
 //
-// While it is ordered the store may still run with what it had. From begun on it never does: its replicas of smaller ids
-// than Floor have ended, and vote no more.
+// While it is ordered the store may still run with what it had. From begun on it never does: its replicas of smaller
+// ids than Floor have ended, and vote no more.
 type Wipe struct {
 	Store StoreID `json:"store"`
 	Nth   uint64  `json:"nth"` // counts the wipes of the store, from 1
