@@ -166,7 +166,8 @@ func memberText(t *route.Table, id topology.StoreID) string {
 
 // openWipes is ClusterStatus.Wipes.
 func (c *Cluster) openWipes() (all []WipeStatus) {
-	for _, w := range c.in.Wipes() {
+	_, wipes, _ := c.in.Under()
+	for _, w := range wipes {
 		if w.Done {
 			continue
 		}
@@ -184,7 +185,7 @@ func (c *Cluster) openWipes() (all []WipeStatus) {
 // shownMigrations is ClusterStatus.Migrations.
 func (c *Cluster) shownMigrations() (all []MigrationStatus) {
 	now := time.Now()
-	open, _ := c.in.Windows()
+	open, _, _ := c.in.Under()
 	for _, w := range open {
 		left := w.Length()
 		if w.BeginMS > 0 {

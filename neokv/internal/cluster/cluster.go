@@ -205,8 +205,8 @@ func open(config Config, hooks *seam.Hooks) (_ *Cluster, err error) {
 	c.links = links{core: &c.core, places: &c.places}
 	c.refusals = refusals{places: &c.places, servers: &c.servers}
 	c.members = members{core: &c.core, shared: &c.shared, boots: &c.boots, journal: &c.journal, places: &c.places,
-		regions: &c.regions, leaders: &c.leaders, changes: &c.changes, power: &c.power, servers: &c.servers,
-		links: &c.links, wake: make(chan struct{}, 1), last: make(map[topology.StoreID]string)}
+		regions: &c.regions, leaders: &c.leaders, power: &c.power, servers: &c.servers, links: &c.links,
+		wake: make(chan struct{}, 1)}
 	c.faults = faults{core: &c.core, pins: &c.pins, places: &c.places, leaders: &c.leaders, changes: &c.changes,
 		power: &c.power, migrations: &c.migrations, wipes: &c.wipes, links: &c.links, refusals: &c.refusals,
 		members: &c.members}
@@ -353,17 +353,18 @@ func (c *Cluster) Regions() []topology.Region { return c.regions.all() }
 // Pinned reports whether a region stays with the leader that it has, until heal.
 func (c *Cluster) Pinned(id topology.RegionID) bool { return c.pins.has(id) }
 
-// Wipes returns the last wipe of each store that was ever wiped.
-func (c *Cluster) Wipes() []topology.Wipe { return c.wipes.all() }
-
-// Windows returns the migrations that clients are shown, by slots. known says that a store knows the map.
-func (c *Cluster) Windows() (all []route.Window, known bool) { return c.migrations.windows() }
+// Under returns what the cluster map has under way: the migrations that clients are shown, by slots, and the last wipe
+// of each store that was ever wiped. known says that a store knows the map.
+func (c *Cluster) Under() (windows []route.Window, wipes []topology.Wipe, known bool) {
+	windows, known = c.migrations.windows()
+	return windows, c.wipes.all(), known
+}
 
 // Plan returns what meta's leader would do with replicas and homes.
 func (c *Cluster) Plan(ctx context.Context) (store.PlacementPlan, error) { return c.changes.plan(ctx) }
 
 // Impaired says what is worse than it should be, though every store runs and every region is served.
-func (c *Cluster) Impaired() []string { return append(c.info.impaired(), c.members.impaired()...) }
+func (c *Cluster) Impaired() []string { return append(c.info.impaired(), c.places.all().unplaced()...) }
 
 // Table returns the proxy's slot table, nil before there is one.
 func (c *Cluster) Table() *route.Table { return c.table.get() }

@@ -7,7 +7,6 @@ import (
 	"net"
 	"slices"
 	"strconv"
-	"sync"
 	"syscall"
 	"time"
 
@@ -23,9 +22,9 @@ import (
 // what is missing of it. Without it there is nothing of the store. A store that runs and is not on the cluster map gets
 // there by its heartbeats. So wherever the process ends, the store is there or not, and nothing has to be finished.
 //
-// That a store drains or has gone is an entry of the cluster map. A goroutine goes by the map: it moves what draining
-// stores have, one replica at a time, and ends stores that have gone. So what the end of the process has cut short goes
-// on at the next start.
+// That a store drains or has gone is an entry of the cluster map. A goroutine goes by the map: it moves the leaders of
+// draining stores, and ends stores that have gone. The store that leads meta has the replicas of draining stores moved.
+// So what the end of the process has cut short goes on at the next start.
 
 // members adds stores, drains them and removes them.
 type members struct {
@@ -36,14 +35,11 @@ type members struct {
 	places  *placeSet
 	regions *regions
 	leaders *leaders
-	changes *changes
 	power   *power
 	servers *servers
 	links   *links
 
 	wake chan struct{} // has the goroutine look now
-	mu   sync.Mutex
-	last map[topology.StoreID]string // why a draining store keeps a replica, as of the last try
 }
 
 // comingWait bounds how long add waits until the other stores know of a store that has come.
@@ -256,8 +252,8 @@ func (x *members) table() (newest *route.Table) {
 	return newest
 }
 
-// relieve takes a leadership or, if there is none, a replica from a draining store. It returns false if there is none,
-// or if that has failed.
+// relieve takes a leadership from a draining store, whose replicas the plan of meta's leader moves. It returns false if
+// there is none, or if that has failed.
 func (x *members) relieve(ctx context.Context, t *route.Table, n *Place) bool {
 	for _, r := range t.Regions {
 		if leader := x.places.all().LeaderOf(r.ID); leader == nil || leader != n {
@@ -272,63 +268,7 @@ func (x *members) relieve(ctx context.Context, t *route.Table, n *Place) bool {
 			}
 		}
 	}
-	for _, r := range t.Regions {
-		if _, there := r.PeerOn(n.id); !there {
-			continue
-		}
-		to := drainTo(&r, t)
-		if to == 0 {
-			x.keeps(n.id, fmt.Sprintf("region %d: no other store could take its replica", r.ID))
-			continue
-		}
-		f := fault.Fault{Verb: fault.MoveReplica, Region: int(r.ID), From: int(n.id), To: int(to)}
-		moving, cancel := context.WithTimeout(ctx, drainMove)
-		_, err := x.changes.moveReplica(moving, f)
-		cancel()
-		if err != nil {
-			x.keeps(n.id, fmt.Sprintf("%s: %v", f, err))
-			continue
-		}
-		x.keeps(n.id, "")
-		x.event(eventRegion, "store %d drains: the replica of region %d is on store %d now", n.id, r.ID, to)
-		return true
-	}
 	return false
-}
-
-// drainMove bounds one move of a replica. It is longer than a move takes that is called off.
-const drainMove = 15 * time.Minute
-
-// keeps notes why a draining store keeps a replica, "" if it has just lost one.
-func (x *members) keeps(id topology.StoreID, why string) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if why == "" {
-		delete(x.last, id)
-	} else {
-		x.last[id] = why
-	}
-}
-
-// drainTo returns the store that is to have a region's replica in place of a draining one: of those that run, have space
-// and none of the region, the one with the fewest replicas; 0 if there is none.
-func drainTo(r *route.LedRegion, t *route.Table) (to topology.StoreID) {
-	replicas := make(map[topology.StoreID]int)
-	for i := range t.Regions {
-		for _, p := range t.Regions[i].Peers {
-			replicas[p.Store]++
-		}
-	}
-	for i := range t.Stores {
-		st := &t.Stores[i]
-		if _, there := r.PeerOn(st.ID); there || !st.Alive || st.Full || st.Draining {
-			continue
-		}
-		if to == 0 || replicas[st.ID] < replicas[to] {
-			to = st.ID
-		}
-	}
-	return to
 }
 
 // has returns how many replicas and leaders a store has, by a table and by what it runs itself.
@@ -359,7 +299,6 @@ func (x *members) drain(ctx context.Context, f fault.Fault) (outcome string, err
 		if err := x.setState(ctx, id, meta.Up); err != nil {
 			return "", err
 		}
-		x.keeps(id, "")
 		return fmt.Sprintf("store %d does not drain", id), nil
 	}
 	t := x.table()
@@ -552,16 +491,4 @@ func (x *members) end(ctx context.Context, n *Place) error {
 		}
 		return nil
 	})
-}
-
-// impaired says which draining stores keep replicas, and why.
-func (x *members) impaired() (all []string) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for _, n := range x.places.all() {
-		if why := x.last[n.id]; why != "" {
-			all = append(all, fmt.Sprintf("store %d drains, and keeps a replica: %s", n.id, why))
-		}
-	}
-	return all
 }

@@ -46,15 +46,13 @@ const learnTime = 5 * time.Second
 
 // windows returns the windows of the newest map that a store knows, by slots. known says that one knows a map.
 func (g *migrations) windows() (all []route.Window, known bool) {
-	newest := uint64(0)
-	for s := range g.places.all().Running() {
-		if t := s.Table(); t != nil && t.Version > newest {
-			newest, all = t.Version, t.Windows
-		}
+	t := g.places.all().newest()
+	if t == nil {
+		return nil, false
 	}
-	all = slices.Clone(all)
+	all = slices.Clone(t.Windows)
 	slices.SortFunc(all, func(a, b route.Window) int { return cmp.Compare(a.Slots.First, b.Slots.First) })
-	return all, newest > 0
+	return all, true
 }
 
 // migrate begins a migration, and returns when From sends the first clients on; or calls migrations off.

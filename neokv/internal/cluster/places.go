@@ -12,6 +12,7 @@ import (
 	"neokv.dev/neokv/internal/keys"
 	"neokv.dev/neokv/internal/meta"
 	"neokv.dev/neokv/internal/region"
+	"neokv.dev/neokv/internal/route"
 	"neokv.dev/neokv/internal/store"
 	"neokv.dev/neokv/internal/topology"
 )
@@ -159,6 +160,24 @@ func (p Places) ids() (ids []topology.StoreID) {
 		ids = append(ids, n.id)
 	}
 	return ids
+}
+
+// newest returns the newest slot table of a store that runs and knows the cluster map, nil if there is none.
+func (p Places) newest() (newest *route.Table) {
+	for s := range p.Running() {
+		if t := s.Table(); t != nil && t.Version > 0 && (newest == nil || t.Version > newest.Version) {
+			newest = t
+		}
+	}
+	return newest
+}
+
+// unplaced says what of the replicas of stores that drain or are gone cannot move, if a store here leads meta.
+func (p Places) unplaced() (all []string) {
+	for s := range p.Running() {
+		all = append(all, s.Meta().Unplaced()...)
+	}
+	return all
 }
 
 // changeMap has a store that runs change the cluster map.

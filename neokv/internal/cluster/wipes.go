@@ -308,11 +308,8 @@ func (x *wipes) due(n *Place) bool {
 
 // all returns the last wipe of each store, by the newest map that any store knows.
 func (x *wipes) all() (all []topology.Wipe) {
-	newest := uint64(0)
-	for s := range x.places.all().Running() {
-		if t := s.Table(); t != nil && t.Version >= newest {
-			newest, all = t.Version, t.Wipes
-		}
+	if t := x.places.all().newest(); t != nil {
+		return t.Wipes
 	}
-	return all
+	return nil
 }

@@ -129,7 +129,7 @@ func (w *wiped) settle() {
 }
 
 func (w *wiped) lacks() string {
-	for _, x := range w.Wipes() {
+	for _, x := range w.wipes.all() {
 		if !x.Done {
 			return fmt.Sprintf("the wipe %+v is open", x)
 		}
@@ -268,7 +268,7 @@ func cutWipe(t *testing.T, k int64) (sprung, open bool) {
 	writer.Wait()
 	again := startWiped(t, image)
 	at := "ordered"
-	for _, x := range again.Wipes() {
+	for _, x := range again.wipes.all() {
 		if open = open || !x.Done; x.Begun != 0 {
 			at = "begun"
 		}
@@ -333,8 +333,8 @@ func TestWipeRefused(t *testing.T) {
 					t.Errorf("%+v: %v; want %q", x.shape, err, want)
 				}
 			}
-			if len(c.Wipes()) > 0 || !c.places.all().At(2).running() {
-				t.Errorf("%+v: wipes %+v", x.shape, c.Wipes())
+			if len(c.wipes.all()) > 0 || !c.places.all().At(2).running() {
+				t.Errorf("%+v: wipes %+v", x.shape, c.wipes.all())
 			}
 			c.Close()
 		})

@@ -240,7 +240,7 @@ func TestErrorsNameTheLimit(t *testing.T) {
 		{raft(with(AppendRaft(nil, 1, LogMeta), 0, 3)), "raft log key: in data"},
 		{store(identity[:4]), "store identity: 4 bytes, want 25"},
 		{store(with(identity, 0, 9)), "store identity: format 9, want 1"},
-		{store(with(identity, 4, 13)), "store identity: the store has format 13; this program reads format 16"},
+		{store(with(identity, 4, 13)), "store identity: the store has format 13; this program reads format 17"},
 		{store(identity[:24]), "store identity: 24 bytes, want 25"},
 		{orphanOf(orphan.AppendKey(nil)[:31], nil), "orphan key: 31 bytes, want at least 32"},
 		{metadata(with(list.Append(nil), 0, 0x93)), "metadata: flags 0x93, want bit 7 set and bits 4-6 clear"},

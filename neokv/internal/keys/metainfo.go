@@ -37,7 +37,7 @@ const (
 
 // FormatVersion is the format of all that is stored: of the data folder and of each store in it. It rises with every
 // change of stored bytes, or of what they mean. A program reads no other.
-const FormatVersion = 16
+const FormatVersion = 17
 
 // The format byte of each record of meta_info that this package writes.
 const (

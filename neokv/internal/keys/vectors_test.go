@@ -353,7 +353,7 @@ func TestOwnLayouts(t *testing.T) {
 		{"store identity key", AppendStoreIdentity(nil), "0401"},
 		{"store identity", (&StoreIdentity{Cluster: [16]byte{0: 0xaa, 15: 0xbb},
 			Store: 2}).Append(nil),
-			"01" + "00000010" + "aa0000000000000000000000000000bb" + "00000002"},
+			"01" + "00000011" + "aa0000000000000000000000000000bb" + "00000002"},
 		{"region state key", AppendRegionState(nil, 7), "04028000000000000007"},
 		{"region state", goldenState.Append(nil),
 			"04" + "0000000000000001" + "0000000000000002" + "0000000000000003" + "0000000000000004" +

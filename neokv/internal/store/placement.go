@@ -35,6 +35,7 @@ type placements struct {
 	survey  placement.Survey // the last one
 	began   time.Time        // the first plan of this leader
 	noted   map[string]bool
+	lacks   []placement.Note // of the last plan
 }
 
 // placementWait is how long a new leader of meta listens before it gives orders. By then it has heard of all stores
@@ -68,11 +69,26 @@ func (x *placing) plan(group *meta.Group, m *meta.Map, loads map[topology.Region
 			x.tell("%s", n)
 		}
 	}
-	x.noted = told
+	x.noted, x.lacks = told, lacks
 	for _, o := range x.planner.Open(&s) {
 		i := slices.IndexFunc(s.Regions, func(r placement.Region) bool { return r.ID == o.Region })
 		x.orders.place(o, s.Regions[i].Leader)
 	}
+}
+
+// unplaced is AtMeta.Unplaced.
+func (x *placing) unplaced() (all []string) {
+	if !x.meta.leading() {
+		return nil
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, n := range x.lacks {
+		if n.Store > 0 {
+			all = append(all, n.Text)
+		}
+	}
+	return all
 }
 
 // look makes the survey.
@@ -81,9 +97,13 @@ func (x *placing) look(group *meta.Group, m *meta.Map, loads map[topology.Region
 	k := &x.o.Settings
 	s := placement.Survey{Now: now, Policy: placement.Policy{Replicas: k.Cluster.Replicas,
 		DownAfter: k.Members.StoreDownAfter, Balance: k.Balance.Replicas}}
-	silent := make(map[topology.StoreID]bool)
+	silent, wiped := make(map[topology.StoreID]bool), make(map[topology.StoreID]bool)
+	for _, w := range m.Wipes {
+		wiped[w.Store] = !w.Done
+	}
 	for _, h := range group.Heard(now) {
-		st := placement.Store{ID: h.ID, Draining: h.Draining, Down: h.Silent, Full: h.Full, Free: h.Free}
+		st := placement.Store{ID: h.ID, Draining: h.Draining, Down: h.Silent, Full: h.Full, Free: h.Free,
+			Joining: wiped[h.ID]} // it has its own replicas to get back
 		if st.Free == 0 {
 			st.Free = math.MaxInt64
 		}
@@ -114,6 +134,8 @@ func (x *placing) look(group *meta.Group, m *meta.Map, loads map[topology.Region
 		switch {
 		case x.cluster.migrates(r.ID):
 			next.Held = "clients are shown a migration of it"
+		case slices.ContainsFunc(m.Wipes, func(w topology.Wipe) bool { return !w.Done && w.Lacks(r) }):
+			next.Held = "a store that was wiped gets its replica anew"
 		case l.Changing || changing[r.ID]:
 			next.Held = "another change of it is open"
 		}

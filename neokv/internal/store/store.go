@@ -465,5 +465,8 @@ func (x AtMeta) ChangeMap(ctx context.Context, c meta.MapChange) (id uint64, err
 	return x.meta.change(ctx, c)
 }
 
+// Unplaced says what of the replicas of stores that drain or are gone cannot move, if this store leads meta.
+func (x AtMeta) Unplaced() []string { return x.placement.unplaced() }
+
 // Plan returns where meta's leader would have replicas and homes.
 func (x AtMeta) Plan(ctx context.Context) (PlacementPlan, error) { return x.placement.ask(ctx) }
