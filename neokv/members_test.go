@@ -35,6 +35,9 @@ func read(t *testing.T, c *Cluster, key string) string {
 // hasStores fails the test unless all of the cluster's stores have these numbers, and are full members.
 func hasStores(t *testing.T, c *Cluster, want ...int) {
 	t.Helper()
+	await(t, "stores that come", func() bool {
+		return !slices.ContainsFunc(c.Status().Stores, func(s StoreStatus) bool { return s.Member == MemberJoining })
+	})
 	var have []int
 	for _, s := range c.Status().Stores {
 		have = append(have, s.Store)
