@@ -51,7 +51,7 @@ type moves struct {
 const (
 	// reservePatience is how long a move waits for the store that is to have the replica, and movePatience how long for
 	// any other step. Then it is called off.
-	reservePatience = 30 * time.Second
+	reservePatience = 10 * time.Second
 	movePatience    = 10 * time.Minute
 	// mostHeldLog bounds the entries, in bytes, that a region's log keeps for a joiner. Beyond that the move is called
 	// off.
