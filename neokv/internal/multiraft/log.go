@@ -20,6 +20,9 @@ func (h *Host) Check(region topology.RegionID, replica topology.ReplicaID) error
 // LogEnd returns where a region's log ends.
 func (h *Host) LogEnd(region topology.RegionID) (End, error) { return h.log.End(uint64(region)) }
 
+// Saved returns the index up to which the log of a region's replica is saved. It waits for nothing.
+func (h *Host) Saved(region topology.RegionID) uint64 { return h.log.Saved(region) }
+
 // LastLogged returns the index of the last entry of a region's log.
 func (h *Host) LastLogged(region topology.RegionID) (uint64, error) { return h.log.Last(region) }
 

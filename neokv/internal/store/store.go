@@ -230,8 +230,8 @@ func Open(o Options) (s *Store, err error) {
 	// off.
 	s.endpoint = o.Network.NewEndpoint(transport.Options{
 		Store: o.ID, Lease: o.Settings.Raft.Lease(), CommitInterval: o.Settings.Raft.RTT, Booting: o.Booting,
-		SnapshotRate: int64(o.Settings.Region.MoveRate),
-		Tick:         o.Settings.Raft.RTT, ElectionTicks: o.Settings.Raft.ElectionTicks,
+		Saved: s.raft.Saved, SnapshotRate: int64(o.Settings.Region.MoveRate),
+		Tick: o.Settings.Raft.RTT, ElectionTicks: o.Settings.Raft.ElectionTicks,
 		HeartbeatTicks: multiraft.HeartbeatTicks(o.Settings.Raft),
 		Stalled:        s.raft.Stalled, Revoke: s.replicas.revoke, Forwarded: s.replicas.forwarded,
 		Handle: s.calls.handle, Drops: s.calls.drops, Mistakes: o.Mistakes.Transport,

@@ -252,6 +252,9 @@ func (e *Endpoint) leave(l *linkEnd, b pb.MessageBatch) {
 		if v == pass && !e.commits.leave(m, now) {
 			v = needless
 		}
+		if m.Type == pb.Replicate && m.Commit > 0 && e.o.Saved != nil {
+			m.Commit = min(m.Commit, e.o.Saved(topology.RegionID(m.ShardID)))
+		}
 		switch v {
 		case pass:
 			if !whole {

@@ -347,6 +347,25 @@ func TestCallsOverFaultyLinks(t *testing.T) {
 	}
 }
 
+// TestCommitIsSaved: no message says that an entry is committed which the sender has not saved.
+func TestCommitIsSaved(t *testing.T) {
+	onEach(t, func(t *testing.T, newNet func() *transport.Network) {
+		net := newNet()
+		defer net.Close()
+		one := newEndOf(t, net, transport.Options{Store: 1, Saved: func(topology.RegionID) uint64 { return 7 }})
+		two := newEnd(t, net, 2)
+		if err := one.connect(t, 2).SendMessageBatch(loaded(10, 5, 7, 9)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * ms)
+		two.mu.Lock()
+		defer two.mu.Unlock()
+		if want := []string{"5@0", "7@0", "7@0"}; !slices.Equal(two.got, want) {
+			t.Errorf("commit indexes %v; want %v", two.got, want)
+		}
+	})
+}
+
 // TestSnapshotRate: a store holds back snapshots to two stores to its rate, and nothing else.
 func TestSnapshotRate(t *testing.T) {
 	onEach(t, func(t *testing.T, newNet func() *transport.Network) {

@@ -89,6 +89,10 @@ type Options struct {
 	// CommitInterval is the shortest time between two messages in which a leader tells a follower what is committed. 0
 	// is for no limit. Heartbeats tell it, too.
 	CommitInterval time.Duration
+	// Saved returns the index up to which the log of a region is saved here. A leader sends entries while it saves them,
+	// and the only voter of a region takes an entry for committed at once. So no message says that an entry behind Saved
+	// is: a replica that joins would apply what a power cut takes from the leader. nil for no bound.
+	Saved func(region topology.RegionID) uint64
 	// SnapshotRate bounds the bytes of snapshots that the endpoint sends per second, 0 for no bound.
 	SnapshotRate int64
 	// Tick is the time between two ticks of the replicas, and the others are those of their configuration, in ticks.

@@ -155,9 +155,18 @@ func (l *Log) SaveRaftState(updates []pb.Update, _ uint64) error {
 	if err := l.save(updates); err != nil {
 		l.fail(err)
 		l.pretend(updates)
+		return nil
+	}
+	for i := range updates {
+		if ents := updates[i].EntriesToSave; len(ents) > 0 {
+			l.replica(updates[i].ShardID).saved.Store(ents[len(ents)-1].Index)
+		}
 	}
 	return nil
 }
+
+// Saved returns the index up to which a region's log is saved. It waits for nothing.
+func (l *Log) Saved(region topology.RegionID) uint64 { return l.replica(uint64(region)).saved.Load() }
 
 func (l *Log) save(updates []pb.Update) error {
 	var b *engine.Batch

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	pb "github.com/lni/dragonboat/v4/raftpb"
 
@@ -20,6 +21,8 @@ import (
 // being committed.
 type replica struct {
 	region topology.RegionID
+
+	saved atomic.Uint64 // the index up to which the log is in the engine, for good
 
 	mu     sync.Mutex
 	loaded bool
@@ -83,6 +86,7 @@ func (l *Log) lock(shard uint64) (*replica, error) {
 			return nil, fmt.Errorf("region %d: %w", r.region, err)
 		}
 		r.loaded = true
+		r.saved.Store(r.last)
 	}
 	return r, nil
 }
