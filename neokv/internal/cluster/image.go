@@ -127,7 +127,8 @@ func (a *backups) snapshot(ctx context.Context) (image *Image, err error) {
 			}
 		}
 		wg.Wait()
-		image = &Image{cluster: a.identity, copy: a.copy, settings: a.settings, roster: a.places.roster(a.founders()), advanced: time.Duration(a.advanced.Load())}
+		image = &Image{cluster: a.identity, copy: a.copy, settings: a.settings, roster: a.places.roster(a.founders()),
+			advanced: time.Duration(a.advanced.Load())}
 		image.settings.Cluster.Stores = len(all)
 		disks := make([]*disk.FS, len(all))
 		for i, n := range all {

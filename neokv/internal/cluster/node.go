@@ -214,7 +214,8 @@ func (n *Place) open(booting bool) (*store.Store, error) {
 	n.mu.Unlock()
 	return store.Open(store.Options{
 		ID: n.id, FS: fs, Dir: n.dir, WALDir: n.walDir, Network: n.network, Settings: n.settings, Host: host,
-		Port: ports[0], ReplicaPort: ports[1], Cluster: n.identity, Founders: n.founders(), Initial: n.initial, Booting: booting, Rand: random,
+		Port: ports[0], ReplicaPort: ports[1], Cluster: n.identity, Founders: n.founders(), Initial: n.initial,
+		Booting: booting, Rand: random,
 		Seed:  n.config.Seed,
 		Known: n.boots.last(n.id) > 0 && !n.wiped.Empty, Wiped: n.wiped,
 		Admit: func() error { return n.enter(booting) }, Absent: n.places.all().absent,
