@@ -642,7 +642,7 @@ func TestMigrationAndRestart(t *testing.T) {
 	}
 	again := start(t, Config{Stores: 3, Dir: dir, NoSockets: true})
 	await(t, "end of the migration", func() bool {
-		open, _, known := again.in.Under()
+		open, _, known := again.in.UnderWay()
 		return known && len(open) == 0
 	})
 }

@@ -166,7 +166,7 @@ func memberText(t *route.Table, id topology.StoreID) string {
 
 // openWipes is ClusterStatus.Wipes.
 func (c *Cluster) openWipes() (all []WipeStatus) {
-	_, wipes, _ := c.in.Under()
+	_, wipes, _ := c.in.UnderWay()
 	for _, w := range wipes {
 		if w.Done {
 			continue
@@ -185,7 +185,7 @@ func (c *Cluster) openWipes() (all []WipeStatus) {
 // shownMigrations is ClusterStatus.Migrations.
 func (c *Cluster) shownMigrations() (all []MigrationStatus) {
 	now := time.Now()
-	open, _, _ := c.in.Under()
+	open, _, _ := c.in.UnderWay()
 	for _, w := range open {
 		left := w.Length()
 		if w.BeginMS > 0 {

@@ -353,9 +353,9 @@ func (c *Cluster) Regions() []topology.Region { return c.regions.all() }
 // Pinned reports whether a region stays with the leader that it has, until heal.
 func (c *Cluster) Pinned(id topology.RegionID) bool { return c.pins.has(id) }
 
-// Under returns what the cluster map has under way: the migrations that clients are shown, by slots, and the last wipe
-// of each store that was ever wiped. known says that a store knows the map.
-func (c *Cluster) Under() (windows []route.Window, wipes []topology.Wipe, known bool) {
+// UnderWay returns what the cluster map has under way: the migrations that clients are shown, by slots, and the last
+// wipe of each store that was ever wiped. known says that a store knows the map.
+func (c *Cluster) UnderWay() (windows []route.Window, wipes []topology.Wipe, known bool) {
 	windows, known = c.migrations.windows()
 	return windows, c.wipes.all(), known
 }
